@@ -1,0 +1,4 @@
+//! The in-memory bus.
+
+/// In-memory bus.
+pub struct MemoryBus;

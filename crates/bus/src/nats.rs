@@ -1,0 +1,6 @@
+//! The NATS adapter.
+
+/// NATS.
+pub struct NatsBus;
+/// Config.
+pub struct NatsConfig;

@@ -1,0 +1,6 @@
+//! PostgreSQL.
+
+/// PostgreSQL.
+pub struct PostgresStore;
+/// Config.
+pub struct PostgresConfig;

@@ -1,0 +1,4 @@
+//! SQLite.
+
+/// SQLite.
+pub struct SqliteStore;

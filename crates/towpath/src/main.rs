@@ -1,0 +1,3 @@
+//! The binary: roles and command line.
+
+fn main() {}

@@ -1,0 +1,72 @@
+//! The kinds of resources.
+
+use serde::{Deserialize, Serialize};
+
+/// What a resource is. The text form is the one in the store and in API paths (singular).
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A tenant; name: org.
+    Org,
+    /// An environment class; name: space; spec [`crate::spec::SpaceSpec`].
+    Space,
+    /// A lane; name: lane; spec [`crate::spec::LaneSpec`].
+    Lane,
+    /// An app; name: app; spec [`crate::spec::AppSpec`].
+    App,
+    /// A group; name: `app:lane:region`; spec [`crate::spec::GroupSpec`].
+    Group,
+    /// A release; name: `app:<release digest hex>`; spec [`crate::spec::ReleaseSpec`].
+    Release,
+    /// A route; name: `host/path`, in no space, so that two spaces cannot claim one address; spec [`crate::spec::RouteSpec`].
+    Route,
+    /// An API token; name: chosen; spec [`crate::spec::TokenSpec`].
+    Token,
+    /// A long operation; name: its id; spec [`crate::spec::OperationSpec`].
+    Operation,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 9] = [
+        Kind::Org,
+        Kind::Space,
+        Kind::Lane,
+        Kind::App,
+        Kind::Group,
+        Kind::Release,
+        Kind::Route,
+        Kind::Token,
+        Kind::Operation,
+    ];
+
+    /// The stable text form.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Org => "org",
+            Kind::Space => "space",
+            Kind::Lane => "lane",
+            Kind::App => "app",
+            Kind::Group => "group",
+            Kind::Release => "release",
+            Kind::Route => "route",
+            Kind::Token => "token",
+            Kind::Operation => "operation",
+        }
+    }
+}
+
+impl std::str::FromStr for Kind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| format!("no kind {text:?}"))
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

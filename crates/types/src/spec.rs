@@ -1,0 +1,341 @@
+//! Specs and statuses of the stored kinds.
+
+use crate::health::HealthCheck;
+use crate::lane::{EntryRule, LanePolicy};
+use crate::upstream::{Protocol, UpstreamSpec};
+use crate::{
+    AppName, AppRef, ByteSize, CellId, Digest, ErrorCode, Generation, GroupId, InstanceId, LaneName,
+    ManagerId, Millis, OperationId,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Spec of a space.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct SpaceSpec {
+    /// How lane tags are read.
+    pub lanes: LanePolicy,
+}
+
+/// What sort of lane it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum LaneKind {
+    /// The one that every space has and that serves whatever another lane lacks.
+    Base,
+    /// Holds only what differs from base.
+    #[default]
+    Feature,
+    /// Developers' own machines.
+    Local,
+}
+
+/// Spec of a lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct LaneSpec {
+    /// What sort it is.
+    pub kind: LaneKind,
+}
+
+/// Spec of an app: what holds for all its groups.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct AppSpec {
+    /// Environment of every instance, below the group's own.
+    pub env: BTreeMap<String, String>,
+    /// Balancing, limits, stickiness.
+    pub upstream: UpstreamSpec,
+}
+
+/// What one instance may use. `None` = the platform's default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Hard limit on memory; default 512M.
+    pub memory: Option<ByteSize>,
+    /// Hard limit on disk; default 1G. The `process` driver does not enforce it.
+    pub disk: Option<ByteSize>,
+    /// Open files; default 16384.
+    pub files: Option<u64>,
+    /// Processes and threads; default 1024.
+    pub processes: Option<u64>,
+}
+
+/// Spec of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupSpec {
+    /// The app.
+    pub app: AppName,
+    /// The lane.
+    pub lane: LaneName,
+    /// The region; empty = the only one.
+    #[serde(default)]
+    pub region: String,
+    /// How many instances are wanted.
+    pub count: u32,
+    /// Wanted release.
+    pub release: Digest,
+    /// Environment on top of the app's.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Limits of each instance.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Overrides the release's health check.
+    #[serde(default)]
+    pub health: Option<HealthCheck>,
+    /// Raised by a restart: a new number replaces every instance, rolling.
+    #[serde(default)]
+    pub restart: u64,
+    /// No instances at all, whatever `count` says.
+    #[serde(default)]
+    pub stopped: bool,
+}
+
+/// Where a group's rollout stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum RolloutPhase {
+    /// Wanted and actual agree.
+    #[default]
+    Steady,
+    /// New instances are being brought up, old ones drained.
+    Rolling,
+    /// The new version did not become healthy; the old one is being restored.
+    RollingBack,
+    /// Rolled back: the spec of `failed_generation` is given up.
+    Failed,
+    /// No cell has room.
+    Waiting,
+}
+
+/// What a cell is told of one instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Wanted {
+    /// Run it.
+    #[default]
+    Run,
+    /// Announce it as draining: no new requests; it still runs.
+    Drain,
+}
+
+/// One instance that the manager has decided on, with the version of the group that it embodies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Assignment {
+    /// The instance.
+    pub instance: InstanceId,
+    /// Its cell.
+    pub cell: CellId,
+    /// Number inside the group, lowest free one at its creation.
+    pub ordinal: u32,
+    /// The version of what it runs; instances of another version are replaced.
+    pub version: InstanceVersion,
+    /// Whether it serves or drains.
+    pub wanted: Wanted,
+    /// When it was decided, store clock, milliseconds since 1970.
+    pub since_ms: u64,
+    /// When draining began, same clock.
+    #[serde(default)]
+    pub drain_ms: Option<u64>,
+}
+
+/// All that, when changed, needs new instances: release, env, limits, health check, restart counter. `number` is the
+/// group's generation (or the app's change counter folded in) at which this content first appeared.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InstanceVersion {
+    /// Release.
+    pub release: Digest,
+    /// Digest of the settings that go into a running instance.
+    pub settings: Digest,
+}
+
+/// Status of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct GroupStatus {
+    /// Generation that this status speaks of.
+    pub observed: Generation,
+    /// Rollout.
+    pub phase: RolloutPhase,
+    /// For people: why it waits or failed.
+    pub message: String,
+    /// Stable code of the failure.
+    pub code: Option<ErrorCode>,
+    /// Instances decided on.
+    pub assignments: Vec<Assignment>,
+    /// What last ran healthy at full count, with all that is needed to go back to it.
+    pub good: Option<GoodVersion>,
+    /// Version that failed; it is not tried again until the spec changes.
+    pub failed: Option<InstanceVersion>,
+    /// When the present rollout began, store clock, milliseconds since 1970.
+    pub rollout_ms: Option<u64>,
+}
+
+/// The last healthy version of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GoodVersion {
+    /// Its version.
+    pub version: InstanceVersion,
+    /// The group's spec as it was.
+    pub spec: GroupSpec,
+    /// The app's environment as it was.
+    pub app_env: BTreeMap<String, String>,
+}
+
+/// Spec of a release. Immutable. The id is the digest of source, builder and settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseSpec {
+    /// The release's id.
+    pub release: Digest,
+    /// The app.
+    pub app: AppName,
+    /// Digest of the uploaded source (of the uncompressed, canonical tar).
+    pub source: Digest,
+    /// Digest of the staged artifact (of the stored bytes).
+    pub artifact: Digest,
+    /// Size of the stored artifact in bytes.
+    pub artifact_bytes: u64,
+    /// Recipe that built it, for example `python`.
+    pub builder: String,
+    /// Command, run by `/bin/sh -c` in the app's directory.
+    pub command: String,
+    /// Environment that the builder adds, below the app's.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Health check if the group has none.
+    #[serde(default)]
+    pub health: HealthCheck,
+    /// Protocol of the app's port.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// Grace from SIGTERM to SIGKILL.
+    #[serde(default = "ten_seconds")]
+    pub grace: Millis,
+    /// Who pushed it: the token's name.
+    #[serde(default)]
+    pub by: String,
+    /// Free text: for example a git commit.
+    #[serde(default)]
+    pub note: String,
+}
+
+fn ten_seconds() -> Millis {
+    Millis::secs(10)
+}
+
+/// Spec of a route.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouteSpec {
+    /// Host in lower case without port: `shop.example.com`, or `*.example.com` for exactly one further label.
+    pub host: String,
+    /// Path prefix, matched by whole segments: `/` or `/api`.
+    #[serde(default = "slash")]
+    pub path: String,
+    /// The app that serves it.
+    pub app: AppRef,
+    /// Cut `path` off before the request is sent on.
+    #[serde(default)]
+    pub strip_path: bool,
+    /// Gray releases: the first rule that holds decides the lane of an untagged request.
+    #[serde(default)]
+    pub entry: Vec<EntryRule>,
+    /// Made by the platform from app name and domain; goes with the app.
+    #[serde(default)]
+    pub automatic: bool,
+}
+
+fn slash() -> String {
+    "/".into()
+}
+
+/// What a token may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Everything.
+    Operator,
+    /// Everything inside a space.
+    Developer,
+    /// Reading only.
+    Viewer,
+    /// A cell: artifacts down, staged artifacts up.
+    Cell,
+}
+
+/// Spec of a token. The token itself is never stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenSpec {
+    /// SHA-256 of the token (which has 256 random bits, so that no slow hash is needed).
+    pub hash: Digest,
+    /// What it may do.
+    pub role: Role,
+}
+
+/// Spec of an operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OperationSpec {
+    /// The operation.
+    pub operation: OperationId,
+    /// For example `push`, `scale`.
+    pub verb: String,
+    /// The app that it works on.
+    pub app: AppRef,
+    /// The lane.
+    pub lane: LaneName,
+    /// The group, once known.
+    #[serde(default)]
+    pub group: Option<GroupId>,
+    /// The verb's own input, so that another manager can go on with it.
+    #[serde(default)]
+    pub input: serde_json::Value,
+    /// Who runs it.
+    pub owner: ManagerId,
+}
+
+/// Where an operation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum OperationPhase {
+    /// Accepted.
+    #[default]
+    Pending,
+    /// Building the release.
+    Staging,
+    /// Bringing up instances.
+    Rolling,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly.
+    Failed,
+}
+
+/// Status of an operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct OperationStatus {
+    /// Where it stands.
+    pub phase: OperationPhase,
+    /// The release, once known.
+    pub release: Option<Digest>,
+    /// Whether staging was skipped because the release was there.
+    pub reused: bool,
+    /// Addresses of the app, when it succeeded.
+    pub urls: Vec<String>,
+    /// Stable code of the failure.
+    pub code: Option<ErrorCode>,
+    /// For people: what failed.
+    pub message: String,
+    /// The app's last log lines, when it failed to start.
+    pub log: Vec<String>,
+}

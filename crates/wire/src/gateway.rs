@@ -1,0 +1,213 @@
+//! Between managers and gateways.
+
+use crate::WireMessage;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use towpath_types::lane::LanePolicy;
+use towpath_types::spec::RouteSpec;
+use towpath_types::upstream::UpstreamSpec;
+use towpath_types::{
+    AppRef, CellId, GatewayId, Incarnation, InstanceId, LaneName, Place, Revision, SpaceRef,
+};
+
+/// Identity of an item of the routing table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "key", rename_all = "snake_case")]
+pub enum ItemKey {
+    /// A route by `host/path`.
+    Route(String),
+    /// An app.
+    App(AppRef),
+    /// A space.
+    Space(SpaceRef),
+}
+
+/// An item of the routing table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Item {
+    /// A route; its key is `host/path`.
+    Route(RouteSpec),
+    /// An app.
+    App {
+        /// Which.
+        app: AppRef,
+        /// How its endpoints are used.
+        upstream: UpstreamSpec,
+        /// Stopped on purpose, in every lane.
+        stopped: bool,
+        /// Lanes in which it has a group (which need not have an instance now).
+        lanes: Vec<LaneName>,
+    },
+    /// A space.
+    Space {
+        /// Which.
+        space: SpaceRef,
+        /// How lane tags are read.
+        lanes: LanePolicy,
+        /// Lanes that exist.
+        names: Vec<LaneName>,
+    },
+}
+
+/// Changes of the routing table between two revisions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GatewayDelta {
+    /// Epoch of the sender.
+    pub epoch: u64,
+    /// Applies to a gateway at this revision or later; an earlier one has missed something and asks for a snapshot.
+    pub from: Revision,
+    /// The gateway is at this revision afterwards. With no changes it is a sign of life (sent every 2 s).
+    pub to: Revision,
+    /// New or changed items.
+    pub put: Vec<Item>,
+    /// Items that are gone.
+    pub delete: Vec<ItemKey>,
+}
+
+/// A gateway asks for a page of the table. The answer is a [`SnapshotPage`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotRequest {
+    /// Who asks.
+    pub gateway: GatewayId,
+    /// Cursor of the page before; `None` = from the start.
+    pub cursor: Option<String>,
+}
+
+/// A page of the table. Items of later pages may be newer than the first page's revision; deltas since that revision
+/// are applied on top and are idempotent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotPage {
+    /// Revision at which this page was read; the first page's counts.
+    pub revision: Revision,
+    /// Items.
+    pub items: Vec<Item>,
+    /// Cursor of the next page.
+    pub next: Option<String>,
+}
+
+/// What a gateway is and serves. Sent every 2 s and within 10 ms of a change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GatewayReport {
+    /// Who.
+    pub gateway: GatewayId,
+    /// Which start of it.
+    pub incarnation: Incarnation,
+    /// Where.
+    pub place: Place,
+    /// Version of the binary.
+    pub version: String,
+    /// Addresses that it listens on, for example `http://0.0.0.0:8080`.
+    pub listeners: Vec<String>,
+    /// Every worker serves the table of at least this revision.
+    pub revision: Revision,
+    /// Per cell: the announcement up to which every worker serves its instances.
+    pub heard: BTreeMap<CellId, Heard>,
+    /// Requests in flight to draining instances; absent = none.
+    pub draining: BTreeMap<InstanceId, u64>,
+    /// Items that could not be used, by key text, and why.
+    pub refused: BTreeMap<String, String>,
+    /// Leaving cleanly: do not wait for it any more.
+    pub leaving: bool,
+}
+
+/// How far a gateway has heard a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Heard {
+    /// Which start of the cell.
+    pub incarnation: Incarnation,
+    /// Announcement number.
+    pub seq: u64,
+}
+
+/// A request that is to be explained, not sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExplainRequest {
+    /// Method.
+    pub method: String,
+    /// Host as in the `Host` header.
+    pub host: String,
+    /// Path and query.
+    pub target: String,
+    /// Headers (cookies among them).
+    pub headers: Vec<(String, String)>,
+    /// Client address to assume.
+    pub client: String,
+}
+
+/// What a gateway would do with a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Which gateway says so.
+    pub gateway: GatewayId,
+    /// Where it stands.
+    pub place: Place,
+    /// Revision of its table.
+    pub revision: Revision,
+    /// Matched route `host/path`; absent = none.
+    pub route: Option<String>,
+    /// Its app.
+    pub app: Option<AppRef>,
+    /// Lane that was asked for, as text, and where it was read (`header towpath-lane`, …).
+    pub asked_lane: Option<(String, String)>,
+    /// Lane that is served, and why if it is not the one asked for.
+    pub lane: LaneName,
+    /// Why that lane.
+    pub lane_reason: String,
+    /// Balancer.
+    pub balancer: String,
+    /// Tier that serves, 1..=9.
+    pub tier: Option<u8>,
+    /// Why that tier.
+    pub tier_reason: String,
+    /// Every endpoint of the app, best first.
+    pub endpoints: Vec<ExplainedEndpoint>,
+    /// The error that the client would get.
+    pub error: Option<(towpath_types::ErrorCode, String)>,
+}
+
+/// One endpoint in an explanation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExplainedEndpoint {
+    /// Instance.
+    pub instance: InstanceId,
+    /// Address.
+    pub address: String,
+    /// Lane.
+    pub lane: LaneName,
+    /// Where.
+    pub place: Place,
+    /// Tier that it is in for this request; `None` = in none.
+    pub tier: Option<u8>,
+    /// Score of the balancer; what it means depends on the balancer (see `balancer`). `None` = not eligible.
+    pub score: Option<f64>,
+    /// Probability that it gets the request, 0..=1.
+    pub share: f64,
+    /// Requests in flight from this gateway.
+    pub in_flight: u64,
+    /// Latency average of this gateway, milliseconds.
+    pub latency_ms: f64,
+    /// Load after the formula, 0..=1; `None` = unknown.
+    pub load: Option<f64>,
+    /// Why it is not eligible, or empty.
+    pub why_not: String,
+}
+
+impl WireMessage for Explanation {
+    const NAME: &'static str = "gateway.explanation";
+}
+impl WireMessage for ExplainRequest {
+    const NAME: &'static str = "gateway.explain";
+}
+impl WireMessage for GatewayDelta {
+    const NAME: &'static str = "gateway.delta";
+}
+impl WireMessage for SnapshotRequest {
+    const NAME: &'static str = "gateway.snapshot_request";
+}
+impl WireMessage for SnapshotPage {
+    const NAME: &'static str = "gateway.snapshot_page";
+}
+impl WireMessage for GatewayReport {
+    const NAME: &'static str = "gateway.report";
+}

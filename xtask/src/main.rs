@@ -1,0 +1,3 @@
+//! Checks and helpers of the workspace.
+
+fn main() {}
