@@ -12,6 +12,7 @@ use std::time::Duration;
 
 mod memory;
 mod nats;
+mod subject;
 
 pub use memory::MemoryBus;
 pub use nats::{NatsBus, NatsConfig};
