@@ -47,6 +47,9 @@ pub enum Item {
         lanes: LanePolicy,
         /// Lanes that exist.
         names: Vec<LaneName>,
+        /// Those of them that are developers' own machines.
+        #[serde(default)]
+        local: Vec<LaneName>,
     },
 }
 
