@@ -1,0 +1,47 @@
+# Towpath: the commands of the repository. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export CARGO_BUILD_JOBS ?= $(shell nproc)
+
+.PHONY: help demo test check lint deny fuzz build bench-proxy bench-route bench-balance bench-fresh ci clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+build: ## the release binary, target/release/towpath
+	@scripts/ensure.sh "The build" cc
+	cargo build --release --locked --package towpath
+
+demo: ## start the platform with the sample shop (CHECK=1: try every printed command, stop, exit 0 or 1)
+	@scripts/ensure.sh "The demo" cc python3 venv node npm curl
+	@examples/shop/demo.sh
+
+test: ## every test; starts its own NATS and PostgreSQL
+	@scripts/ensure.sh "The test suite" cc python3 venv node npm java maven go php curl git nats postgres
+	@scripts/ensure-cargo.sh cargo-nextest 0.9.143 "it runs the tests, each in a process of its own"
+	cargo nextest run --workspace --locked
+
+lint: ## formatting, clippy, documentation, layers, sizes
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+	cargo xtask layers
+	cargo xtask size
+
+deny: ## licences, bans and sources of all dependencies
+	@scripts/ensure-cargo.sh cargo-deny 0.20.2 "it checks licences and sources of dependencies"
+	cargo deny --log-level error check licenses bans sources
+	@cargo deny --log-level error check advisories 2>/dev/null && echo "advisories ok" || echo "advisories: the list could not be fetched here, or has findings; run 'cargo deny check advisories' to see"
+
+FUZZ_SECONDS ?= 20
+fuzz: ## every fuzz target for FUZZ_SECONDS (default 20)
+	@scripts/ensure.sh "The fuzzer" cc cxx
+	cargo xtask fuzz $(FUZZ_SECONDS)
+
+check: lint test ## lint and test
+
+ci: ## what CI runs
+	.ci/run
+
+clean: ## what the demo and the benches left
+	rm -rf target/demo target/bench

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs what a target needs and this machine lacks, saying what and why.
+#   scripts/ensure.sh <what for> <need>…     needs: see the table below
+# Asks first, unless the user is root, CI is set or YES=1. Debian and Ubuntu only; elsewhere it says what to install.
+set -euo pipefail
+
+what_for=$1; shift
+
+have() { command -v "$1" >/dev/null 2>&1; }
+have_postgres() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || have postgres; }
+
+# need → check | package | why
+table='
+cc|have cc|gcc libc6-dev|a C compiler builds SQLite and zstd
+cxx|have c++|g++|a C++ compiler builds the fuzzer
+python3|have python3|python3|runs the Python sample apps
+venv|python3 -c "import ensurepip"|python3-venv python3-pip|installs packages of Python apps
+node|have node|nodejs|runs the Node sample apps
+npm|have npm|npm|installs packages of Node apps
+java|have javac|default-jdk-headless|builds and runs the Java sample app
+maven|have mvn|maven|builds the Java sample app
+go|have go|golang-go|builds the Go sample app
+php|have php|php-cli|runs the PHP sample app
+curl|have curl|curl|talks to the demo
+git|have git|git|is used by the tests
+nats|have nats-server|nats-server|is the bus of a cluster; the tests start it
+postgres|have_postgres|postgresql|is the store of a cluster; the tests start it
+nginx|have nginx|nginx-light|is a peer in the benches
+haproxy|have haproxy|haproxy|is a peer in the benches
+wrk|have wrk|wrk|makes the load in the benches
+'
+
+packages=(); reasons=()
+for need in "$@"; do
+  line=$(grep "^$need|" <<<"$table") || { echo "scripts/ensure.sh: no need is called '$need'" >&2; exit 2; }
+  IFS='|' read -r _ check package why <<<"$line"
+  if ! eval "$check" >/dev/null 2>&1; then
+    packages+=($package); reasons+=("  $package: $why")
+  fi
+done
+[ ${#packages[@]} -eq 0 ] && exit 0
+
+echo "$what_for needs packages that are not here:"
+printf '%s\n' "${reasons[@]}"
+if ! have apt-get; then
+  echo "This machine has no apt-get: install these by its own means, then run the command again." >&2; exit 1
+fi
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  as_root=(sudo)
+  if [ -z "${CI:-}${YES:-}" ]; then
+    read -r -p "Install them with sudo apt-get? [Y/n] " answer
+    case "$answer" in ''|[yY]*) ;; *) echo "Nothing was installed." >&2; exit 1 ;; esac
+  fi
+fi
+export DEBIAN_FRONTEND=noninteractive
+# Debian starts a database cluster and a web server on installation; ours are started by the tests themselves.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee $policy >/dev/null && "${as_root[@]}" chmod +x $policy
+  trap '"${as_root[@]}" rm -f $policy' EXIT
+fi
+log=$(mktemp)
+echo "Installing…"
+if ! { "${as_root[@]}" apt-get update -qq && "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${packages[@]}"; } >"$log" 2>&1; then
+  tail -n 20 "$log" >&2; echo "The installation failed; its last lines are above." >&2; exit 1
+fi
+rm -f "$log"
