@@ -13,11 +13,13 @@ use async_trait::async_trait;
 use towpath_types::resource::Key;
 use towpath_types::{Incarnation, Kind, ManagerId, OrgName, Record, Revision, SpaceName};
 
+mod decide;
+mod document;
 mod postgres;
 mod sqlite;
 
 pub use postgres::{PostgresConfig, PostgresStore};
-pub use sqlite::SqliteStore;
+pub use sqlite::{SqliteOptions, SqliteStore};
 
 /// Why a store call failed.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,22 @@ pub enum StoreError {
     /// The database holds something unreadable, or a newer schema.
     #[error("the store's content is not usable: {0}")]
     Corrupt(String),
+    /// The call asks for what no store can do: an empty name, an id that another resource has.
+    #[error("the store cannot write this: {0}")]
+    Invalid(String),
+}
+
+impl StoreError {
+    /// A copy for each of those who shared a database transaction that failed.
+    pub(crate) fn for_all(&self) -> Self {
+        match self {
+            Self::Unavailable { why, uncertain } => {
+                Self::Unavailable { why: why.clone(), uncertain: *uncertain }
+            }
+            Self::Corrupt(why) => Self::Corrupt(why.clone()),
+            other => Self::Unavailable { why: other.to_string(), uncertain: false },
+        }
+    }
 }
 
 /// What must be true of a resource for a write to it to take effect.
@@ -140,6 +158,21 @@ pub struct Query {
     pub limit: usize,
 }
 
+impl Query {
+    /// The kinds to look through, in the order of keys.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let mut kinds: Vec<Kind> = match self.kind {
+            Some(kind) => vec![kind],
+            None => Kind::ALL.to_vec(),
+        };
+        kinds.sort();
+        if let Some(after) = &self.after {
+            kinds.retain(|kind| *kind >= after.kind);
+        }
+        kinds
+    }
+}
+
 /// A page of records and the revision at which it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
@@ -193,7 +226,8 @@ pub trait Store: Send + Sync + 'static {
     /// Writes. Concurrent commits may share one database transaction (group commit), but succeed or fail each alone.
     async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError>;
 
-    /// Changes after a revision, oldest first, whole revisions only, about `limit` of them.
+    /// Changes after a revision, oldest first, whole revisions only, about `limit` of them (0 = all). `Compacted` also
+    /// when `after` is ahead of the store, as after a restore from a backup: what the caller has seen is not there.
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError>;
 
     /// Follows the newest revision that [`Store::changes`] can deliver.

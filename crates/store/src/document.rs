@@ -1,0 +1,74 @@
+//! How keys and JSON look in columns, the same in both databases.
+
+use crate::{Commit, StoreError};
+use towpath_types::resource::Key;
+use towpath_types::{Kind, OrgName, Record, Revision, SpaceName};
+
+/// The text of an absent org or space: names are never empty, so it cannot collide, and it sorts first.
+pub(crate) const NONE: &str = "";
+
+/// The text columns of a key: kind, org, space, name.
+pub(crate) fn columns(key: &Key) -> [&str; 4] {
+    [
+        key.kind.as_str(),
+        key.org.as_ref().map_or(NONE, OrgName::as_str),
+        key.space.as_ref().map_or(NONE, SpaceName::as_str),
+        &key.name,
+    ]
+}
+
+/// The key of the columns. A kind that this build does not know is `None`: a newer build wrote it.
+pub(crate) fn key(kind: &str, org: &str, space: &str, name: String) -> Result<Option<Key>, StoreError> {
+    let Ok(kind) = kind.parse::<Kind>() else { return Ok(None) };
+    let unreadable =
+        |error: towpath_types::NameError| StoreError::Corrupt(format!("key of {name:?}: {error}"));
+    let org = if org.is_empty() { None } else { Some(OrgName::new(org).map_err(unreadable)?) };
+    let space = if space.is_empty() { None } else { Some(SpaceName::new(space).map_err(unreadable)?) };
+    Ok(Some(Key { kind, org, space, name }))
+}
+
+/// JSON from a column.
+pub(crate) fn json(text: &str, what: &str) -> Result<serde_json::Value, StoreError> {
+    serde_json::from_str(text).map_err(|error| StoreError::Corrupt(format!("{what}: {error}")))
+}
+
+/// A commit's records as kept for its idempotency key.
+pub(crate) fn result_text(records: &[Option<Record>]) -> String {
+    // Writing plain JSON values to a string does not fail; an empty text would be refused as corrupt when read.
+    serde_json::to_string(records).unwrap_or_default()
+}
+
+/// The commit that an idempotency key stands for.
+pub(crate) fn first_result(revision: u64, records: &str) -> Result<Commit, StoreError> {
+    let records = serde_json::from_str(records)
+        .map_err(|error| StoreError::Corrupt(format!("result of an idempotency key: {error}")))?;
+    Ok(Commit { revision: Revision(revision), records })
+}
+
+/// The least text that sorts behind everything that begins with `prefix`, in the order of bytes; `None` if there is
+/// no such text.
+pub(crate) fn behind_prefix(prefix: &str) -> Option<String> {
+    let mut text = prefix.to_owned();
+    while let Some(last) = text.pop() {
+        let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);
+        if let Some(next) = next {
+            text.push(next);
+            return Some(text);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_text() {
+        assert_eq!(behind_prefix("ab").as_deref(), Some("ac"));
+        assert_eq!(behind_prefix("a\u{10ffff}").as_deref(), Some("b"));
+        assert_eq!(behind_prefix("a\u{d7ff}").as_deref(), Some("a\u{e000}"));
+        assert_eq!(behind_prefix("\u{10ffff}"), None);
+        assert_eq!(behind_prefix(""), None);
+    }
+}
