@@ -131,6 +131,11 @@ impl LaneName {
         Self(Arc::from(Self::BASE))
     }
 
+    /// A name that no other sorts before: where a scan over lanes begins.
+    pub fn lowest() -> Self {
+        Self(Arc::from("0"))
+    }
+
     /// Whether this is the base lane.
     pub fn is_base(&self) -> bool {
         &*self.0 == Self::BASE

@@ -133,7 +133,7 @@ pub struct Assignment {
     pub cell: CellId,
     /// Number inside the group, lowest free one at its creation.
     pub ordinal: u32,
-    /// The version of what it runs; instances of another version are replaced.
+    /// What it runs; instances of another version are replaced.
     pub version: InstanceVersion,
     /// Whether it serves or drains.
     pub wanted: Wanted,
@@ -144,23 +144,40 @@ pub struct Assignment {
     pub drain_ms: Option<u64>,
 }
 
-/// All that, when changed, needs new instances: release, env, limits, health check, restart counter. `number` is the
-/// group's generation (or the app's change counter folded in) at which this content first appeared.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+/// All that, when changed, needs new instances. Equal versions run the same thing.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceVersion {
     /// Release.
     pub release: Digest,
-    /// Digest of the settings that go into a running instance.
+    /// Digest of the [`InstanceSettings`]; their content is in [`GroupStatus::settings`].
     pub settings: Digest,
+}
+
+/// What goes into a running instance besides its release.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct InstanceSettings {
+    /// The app's environment with the group's on top; the release's lies below it.
+    pub env: BTreeMap<String, String>,
+    /// Limits.
+    pub limits: Limits,
+    /// The group's health check; `None` = the release's.
+    pub health: Option<HealthCheck>,
+    /// The group's restart counter.
+    pub restart: u64,
 }
 
 /// Status of a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema, Default)]
 #[serde(default, deny_unknown_fields)]
 pub struct GroupStatus {
-    /// Generation that this status speaks of.
+    /// Generation of the group's spec that this status speaks of.
     pub observed: Generation,
+    /// Generation of the app's spec that went into it.
+    pub observed_app: Generation,
     /// Rollout.
     pub phase: RolloutPhase,
     /// For people: why it waits or failed.
@@ -169,24 +186,43 @@ pub struct GroupStatus {
     pub code: Option<ErrorCode>,
     /// Instances decided on.
     pub assignments: Vec<Assignment>,
-    /// What last ran healthy at full count, with all that is needed to go back to it.
-    pub good: Option<GoodVersion>,
-    /// Version that failed; it is not tried again until the spec changes.
+    /// Content of every settings digest that an assignment, `target` or `good` names.
+    pub settings: BTreeMap<Digest, InstanceSettings>,
+    /// The version that the spec asks for.
+    pub target: Option<InstanceVersion>,
+    /// The version that every new request gets: its full count is in all gateways, and no other version takes requests.
+    pub serving: Option<InstanceVersion>,
+    /// What last ran healthy at full count: rolled back to when a newer one fails.
+    pub good: Option<InstanceVersion>,
+    /// Version that failed; it is not tried again until the spec asks for another.
     pub failed: Option<InstanceVersion>,
+    /// Instances because of which `failed` failed, at most five; their cells keep their logs for a while.
+    pub casualties: Vec<Casualty>,
     /// When the present rollout began, store clock, milliseconds since 1970.
     pub rollout_ms: Option<u64>,
+    /// Replacements of broken instances, so that they are not replaced ever faster.
+    pub replaced: Replacements,
 }
 
-/// The last healthy version of a group.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct GoodVersion {
-    /// Its version.
-    pub version: InstanceVersion,
-    /// The group's spec as it was.
-    pub spec: GroupSpec,
-    /// The app's environment as it was.
-    pub app_env: BTreeMap<String, String>,
+/// An instance that did not become healthy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Casualty {
+    /// Which.
+    pub instance: InstanceId,
+    /// Where.
+    pub cell: CellId,
+    /// For people: what happened.
+    pub reason: String,
+}
+
+/// How often broken instances were replaced of late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct Replacements {
+    /// Replacements in a row; a quiet while sets it back.
+    pub count: u32,
+    /// When the last one was, store clock, milliseconds since 1970.
+    pub last_ms: u64,
 }
 
 /// Spec of a release. Immutable. The id is the digest of source, builder and settings.
@@ -301,6 +337,9 @@ pub struct OperationSpec {
     pub input: serde_json::Value,
     /// Who runs it.
     pub owner: ManagerId,
+    /// Who asked for it: the token's name.
+    #[serde(default)]
+    pub by: String,
 }
 
 /// Where an operation stands.

@@ -56,7 +56,7 @@ pub struct Millis(pub u64);
 
 /// How both units may stand in JSON, TOML and YAML.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "write text such as 256M or 30s, or a number (bytes or seconds)")]
 enum NumberOrText {
     Number(u64),
     Fraction(f64),

@@ -1,0 +1,3 @@
+//! What cells ask of managers.
+
+pub(crate) mod sync;

@@ -1,0 +1,135 @@
+//! Answers cells that ask what they should run.
+//!
+//! A cell stops whatever is not in the answer, so nothing is answered before the cache holds a whole state.
+
+use crate::core::Core;
+use crate::core::cache::CachedGroup;
+use crate::core::keys::GroupRef;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use towpath_bus::{BusError, Message};
+use towpath_types::{InstanceId, Revision};
+use towpath_wire::cell::{InstanceSpec, SyncPage, SyncRequest};
+use towpath_wire::{decode, encode, subject};
+
+/// Largest page in bytes.
+const PAGE_BYTES: usize = 500_000;
+/// Most instances that are looked at for one page.
+const PAGE_INSTANCES: usize = 2_000;
+/// Longest wait for the revision that a cell asks for.
+const WAIT: Duration = Duration::from_secs(1);
+/// Requests that are worked on at the same time.
+const AT_ONCE: usize = 64;
+
+/// Subscribes, and starts answering.
+pub(crate) async fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), BusError> {
+    let mut requests = core.bus.subscribe_queue(subject::CELL_SYNC, subject::MANAGERS).await?;
+    let core = core.clone();
+    tasks.spawn(async move {
+        let mut answering = JoinSet::new();
+        loop {
+            tokio::select! {
+                request = requests.next(), if answering.len() < AT_ONCE => match request {
+                    Some(request) => {
+                        let core = core.clone();
+                        answering.spawn(async move { answer(&core, request).await });
+                    }
+                    None => return,
+                },
+                Some(_) = answering.join_next() => {}
+                () = core.stopped() => return,
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn answer(core: &Core, message: Message) {
+    let Some(reply) = message.reply else { return };
+    let request: SyncRequest = match decode(&message.payload) {
+        Ok(request) => request,
+        Err(error) => return tracing::warn!(%error, "ignored a cell's request"),
+    };
+    if !*core.cache_loaded().borrow() || !core.wait_cache(request.at_least, WAIT).await {
+        tracing::debug!(cell = %request.cell, "not up to date yet; the cell will ask again");
+        return;
+    }
+    let page = find_page(core, &request);
+    if let Err(error) = core.bus.publish(&reply, encode(&page).into()).await {
+        tracing::debug!(cell = %request.cell, %error, "an answer to a cell was not sent");
+    }
+}
+
+/// The page that a request asks for.
+fn find_page(core: &Core, request: &SyncRequest) -> SyncPage {
+    let now = core.cache.revision();
+    let cursor = request.cursor.as_deref().and_then(parse_cursor);
+    let after = cursor.map(|(_, instance)| instance);
+    let (changed, found) = core.cache.cell_instances(request.cell, after, PAGE_INSTANCES);
+    // A later page keeps the first one's revision as long as the cell's set has not changed since.
+    let revision = match cursor {
+        Some((first, _)) if changed <= first => first,
+        _ => now,
+    };
+    let whole = found.len() < PAGE_INSTANCES;
+    let mut page = SyncPage { epoch: core.epoch(), revision, instances: Vec::new(), next: None };
+    let (mut bytes, mut last) = (0, None);
+    let mut cut = !whole;
+    for (instance, group, name) in found {
+        if let Some(spec) = find_instance(core, instance, &group, &name) {
+            bytes += serde_json::to_vec(&spec).map_or(0, |text| text.len());
+            if bytes > PAGE_BYTES && !page.instances.is_empty() {
+                cut = true;
+                break;
+            }
+            page.instances.push(spec);
+        }
+        last = Some(instance);
+    }
+    if cut {
+        page.next = last.map(|instance| format!("{revision}:{instance}"));
+    }
+    page
+}
+
+fn parse_cursor(text: &str) -> Option<(Revision, InstanceId)> {
+    let (revision, instance) = text.split_once(':')?;
+    Some((Revision(revision.parse().ok()?), instance.parse().ok()?))
+}
+
+/// All that a cell needs to run an instance: its own version's settings, even while the group moves on to another one.
+pub(crate) fn find_instance(
+    core: &Core,
+    instance: InstanceId,
+    group: &CachedGroup,
+    name: &GroupRef,
+) -> Option<InstanceSpec> {
+    let assignment = group.status.assignments.iter().find(|a| a.instance == instance)?;
+    let settings = group.status.settings.get(&assignment.version.settings);
+    let release = core.cache.release(&name.app, assignment.version.release);
+    let (Some(settings), Some(release)) = (settings, release) else {
+        tracing::error!(%instance, group = %name, "an instance's release or settings are gone; it cannot be started");
+        return None;
+    };
+    let release = &release.spec;
+    let mut env: BTreeMap<String, String> = release.env.clone();
+    env.extend(settings.env.iter().map(|(name, value)| (name.clone(), value.clone())));
+    Some(InstanceSpec {
+        instance,
+        app: name.app.clone(),
+        lane: name.lane.clone(),
+        ordinal: assignment.ordinal,
+        release: assignment.version.release,
+        artifact: release.artifact,
+        artifact_bytes: release.artifact_bytes,
+        command: release.command.clone(),
+        env,
+        limits: settings.limits.clone(),
+        health: settings.health.clone().unwrap_or_else(|| release.health.clone()),
+        protocol: release.protocol,
+        grace: release.grace,
+        wanted: assignment.wanted,
+    })
+}

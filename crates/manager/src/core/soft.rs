@@ -1,0 +1,365 @@
+//! The soft state: what cells and gateways have announced, with expiry. Never stored.
+//!
+//! While the bus is down, time stands still here: silence of everybody is not death of everybody.
+
+use super::clock::Clock;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::watch;
+use towpath_types::{CellId, GatewayId, InstanceId, Revision};
+use towpath_wire::cell::{CellAnnounce, InstanceReport, InstanceState};
+use towpath_wire::gateway::{GatewayReport, Heard};
+
+/// Silence after which a cell or gateway counts as not live, milliseconds: three intervals.
+pub const LIVE_MS: u64 = 6_500;
+/// Silence after which it is forgotten altogether, milliseconds.
+const FORGET_MS: u64 = 600_000;
+/// After a start, and after the bus came back, every gateway has reported within this time, milliseconds.
+const SETTLE_MS: u64 = 2_500;
+
+/// A cell as heard.
+#[derive(Debug, Clone)]
+pub struct HeardCell {
+    /// Its last announcement.
+    pub announce: Arc<CellAnnounce>,
+    /// Silence since then, milliseconds.
+    pub silent_ms: u64,
+    /// Silent for longer than [`LIVE_MS`].
+    pub lost: bool,
+}
+
+/// A gateway as heard.
+#[derive(Debug, Clone)]
+pub struct HeardGateway {
+    /// Its last report.
+    pub report: Arc<GatewayReport>,
+    /// Silence since then, milliseconds.
+    pub silent_ms: u64,
+    /// Silent for longer than [`LIVE_MS`].
+    pub lost: bool,
+}
+
+/// An instance as heard.
+#[derive(Debug, Clone)]
+pub struct HeardInstance {
+    /// Its cell.
+    pub cell: CellId,
+    /// Silence of the cell, milliseconds.
+    pub silent_ms: u64,
+    /// The report, as of the announcement.
+    pub report: InstanceReport,
+    /// Whether every live gateway serves (or no longer serves) it in this state.
+    pub heard: bool,
+    /// Requests in flight as gateways report them (draining instances only).
+    pub in_flight: u64,
+}
+
+#[derive(Debug)]
+struct CellEntry {
+    announce: Arc<CellAnnounce>,
+    at_ms: u64,
+    /// Per instance: the announcement in which its present state was first told.
+    since: HashMap<InstanceId, u64>,
+    /// Whether its loss was told to [`SoftState::take_lost`].
+    loss_told: bool,
+}
+
+#[derive(Debug)]
+struct GatewayEntry {
+    report: Arc<GatewayReport>,
+    at_ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    cells: BTreeMap<CellId, CellEntry>,
+    gateways: BTreeMap<GatewayId, GatewayEntry>,
+    by_instance: HashMap<InstanceId, CellId>,
+    /// Uptime at which the bus went down.
+    down_since_ms: Option<u64>,
+    /// Time that passed while it was down; deadlines do not see it.
+    suspended_ms: u64,
+    /// When listening began, in time without suspension.
+    listening_since_ms: Option<u64>,
+}
+
+/// What an announcement changed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AnnounceChange {
+    /// Whether it was taken: neither old nor repeated.
+    pub fresh: bool,
+    /// The cell was not known, or not live.
+    pub returned: bool,
+    /// Instances that are new, gone or in another state.
+    pub instances: Vec<InstanceId>,
+}
+
+/// The soft state. All methods are short and take no await.
+#[derive(Debug)]
+pub struct SoftState {
+    inner: RwLock<Inner>,
+    clock: Arc<Clock>,
+    ticks: watch::Sender<u64>,
+}
+
+impl Inner {
+    /// Uptime without the time in which the bus was down.
+    fn time_ms(&self, uptime_ms: u64) -> u64 {
+        self.down_since_ms.unwrap_or(uptime_ms).saturating_sub(self.suspended_ms)
+    }
+
+    fn live_gateways(&self, time: u64) -> impl Iterator<Item = &GatewayReport> {
+        self.gateways
+            .values()
+            .filter(move |entry| !entry.report.leaving && time.saturating_sub(entry.at_ms) <= LIVE_MS)
+            .map(|entry| &*entry.report)
+    }
+
+    fn settled(&self, time: u64) -> bool {
+        self.listening_since_ms.is_some_and(|since| time.saturating_sub(since) >= SETTLE_MS)
+    }
+
+    fn find_instance(&self, instance: InstanceId, time: u64) -> Option<HeardInstance> {
+        let cell = *self.by_instance.get(&instance)?;
+        let entry = self.cells.get(&cell)?;
+        let report = entry.announce.instances.iter().find(|report| report.instance == instance)?.clone();
+        let since = entry.since.get(&instance).copied().unwrap_or(entry.announce.seq);
+        let wanted = Heard { incarnation: entry.announce.incarnation, seq: since };
+        let heard = self.settled(time)
+            && self
+                .live_gateways(time)
+                .all(|gateway| gateway.heard.get(&cell).is_some_and(|heard| *heard >= wanted));
+        let in_flight = self.live_gateways(time).filter_map(|gateway| gateway.draining.get(&instance)).sum();
+        Some(HeardInstance { cell, silent_ms: time.saturating_sub(entry.at_ms), report, heard, in_flight })
+    }
+}
+
+impl SoftState {
+    /// Nothing heard yet.
+    pub fn new(clock: Arc<Clock>) -> Self {
+        Self { inner: RwLock::default(), clock, ticks: watch::Sender::new(0) }
+    }
+
+    fn read<R>(&self, f: impl FnOnce(&Inner, u64) -> R) -> R {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let time = inner.time_ms(self.clock.uptime_ms());
+        f(&inner, time)
+    }
+
+    fn write<R>(&self, f: impl FnOnce(&mut Inner, u64) -> R) -> R {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let time = inner.time_ms(self.clock.uptime_ms());
+        f(&mut inner, time)
+    }
+
+    /// Follows changes: a counter that rises with every announcement and report.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.ticks.subscribe()
+    }
+
+    fn tick(&self) {
+        self.ticks.send_modify(|ticks| *ticks += 1);
+    }
+
+    /// Cells and gateways are listened to from now on.
+    pub fn begin_listening(&self) {
+        self.write(|inner, time| inner.listening_since_ms = Some(time));
+    }
+
+    /// How long they have been listened to, bus outages left out, milliseconds.
+    pub fn listening_ms(&self) -> u64 {
+        self.read(|inner, time| inner.listening_since_ms.map_or(0, |since| time.saturating_sub(since)))
+    }
+
+    /// The bus went down, or came back.
+    pub fn set_bus_up(&self, up: bool) {
+        let uptime = self.clock.uptime_ms();
+        self.write(|inner, _| match (up, inner.down_since_ms) {
+            (false, None) => inner.down_since_ms = Some(uptime),
+            (true, Some(since)) => {
+                inner.suspended_ms += uptime.saturating_sub(since);
+                inner.down_since_ms = None;
+                // What was heard before may be old news: wait until all had a chance to speak.
+                let time = inner.time_ms(uptime);
+                if inner.listening_since_ms.is_some_and(|begun| time.saturating_sub(begun) >= SETTLE_MS) {
+                    inner.listening_since_ms = Some(time);
+                    for entry in inner.cells.values_mut() {
+                        entry.at_ms = time;
+                    }
+                }
+            }
+            _ => {}
+        });
+        self.tick();
+    }
+
+    /// Takes a cell's announcement.
+    pub fn hear_cell(&self, announce: CellAnnounce) -> AnnounceChange {
+        let change = self.write(|inner, time| {
+            let old = inner.cells.remove(&announce.cell);
+            if let Some(old) = old {
+                let stamp = |a: &CellAnnounce| (a.incarnation, a.seq);
+                if stamp(&announce) <= stamp(&old.announce) {
+                    inner.cells.insert(announce.cell, old);
+                    return AnnounceChange::default();
+                }
+                inner.take_announce(announce, Some(&old), time)
+            } else {
+                inner.take_announce(announce, None, time)
+            }
+        });
+        if change.fresh {
+            self.tick();
+        }
+        change
+    }
+
+    /// Takes a gateway's report; says whether what it has heard, serves or drains changed.
+    pub fn hear_gateway(&self, report: GatewayReport) -> bool {
+        let changed = self.write(|inner, time| {
+            let old = inner.gateways.get(&report.gateway);
+            if old.is_some_and(|old| old.report.incarnation > report.incarnation) {
+                return false;
+            }
+            let changed = old.is_none_or(|old| {
+                old.report.heard != report.heard
+                    || old.report.draining != report.draining
+                    || old.report.revision != report.revision
+                    || old.report.leaving != report.leaving
+            });
+            inner.gateways.insert(report.gateway, GatewayEntry { report: Arc::new(report), at_ms: time });
+            changed
+        });
+        self.tick();
+        changed
+    }
+
+    /// All known cells, in the order of their ids.
+    pub fn cells(&self) -> Vec<HeardCell> {
+        self.read(|inner, time| {
+            inner
+                .cells
+                .values()
+                .map(|entry| {
+                    let silent_ms = time.saturating_sub(entry.at_ms);
+                    HeardCell { announce: entry.announce.clone(), silent_ms, lost: silent_ms > LIVE_MS }
+                })
+                .collect()
+        })
+    }
+
+    /// All known gateways, in the order of their ids.
+    pub fn gateways(&self) -> Vec<HeardGateway> {
+        self.read(|inner, time| {
+            inner
+                .gateways
+                .values()
+                .map(|entry| {
+                    let silent_ms = time.saturating_sub(entry.at_ms);
+                    let lost = entry.report.leaving || silent_ms > LIVE_MS;
+                    HeardGateway { report: entry.report.clone(), silent_ms, lost }
+                })
+                .collect()
+        })
+    }
+
+    /// An instance as last heard.
+    pub fn instance(&self, instance: InstanceId) -> Option<HeardInstance> {
+        self.read(|inner, time| inner.find_instance(instance, time))
+    }
+
+    /// Many instances as last heard, all at one moment.
+    pub fn instances(&self, ids: impl IntoIterator<Item = InstanceId>) -> Vec<HeardInstance> {
+        self.read(|inner, time| {
+            ids.into_iter().filter_map(|instance| inner.find_instance(instance, time)).collect()
+        })
+    }
+
+    /// Number of live gateways.
+    pub fn live_gateways(&self) -> u32 {
+        self.read(|inner, time| u32::try_from(inner.live_gateways(time).count()).unwrap_or(u32::MAX))
+    }
+
+    /// The lowest revision that a live gateway serves; `None` = there is no live gateway.
+    pub fn served_revision(&self) -> Option<Revision> {
+        self.read(|inner, time| inner.live_gateways(time).map(|gateway| gateway.revision).min())
+    }
+
+    /// Whether all gateways had the time to report since listening began.
+    pub fn settled(&self) -> bool {
+        self.read(|inner, time| inner.settled(time))
+    }
+
+    /// Cells that were silent for longer than `lost_ms` and were not returned by this before. Forgets what has been gone for long.
+    pub fn take_lost(&self, lost_ms: u64) -> Vec<CellId> {
+        self.write(|inner, time| {
+            inner.gateways.retain(|_, entry| time.saturating_sub(entry.at_ms) <= FORGET_MS);
+            let forgotten: Vec<CellId> = inner
+                .cells
+                .iter()
+                .filter(|(_, entry)| time.saturating_sub(entry.at_ms) > FORGET_MS)
+                .map(|(cell, _)| *cell)
+                .collect();
+            for cell in forgotten {
+                inner.cells.remove(&cell);
+                inner.by_instance.retain(|_, at| *at != cell);
+            }
+            inner
+                .cells
+                .iter_mut()
+                .filter(|(_, entry)| time.saturating_sub(entry.at_ms) > lost_ms && !entry.loss_told)
+                .map(|(cell, entry)| {
+                    entry.loss_told = true;
+                    *cell
+                })
+                .collect()
+        })
+    }
+}
+
+impl Inner {
+    /// Puts a fresh announcement in the place of `old`, which is already out of the map.
+    fn take_announce(
+        &mut self,
+        announce: CellAnnounce,
+        old: Option<&CellEntry>,
+        time: u64,
+    ) -> AnnounceChange {
+        let cell = announce.cell;
+        let returned = old.is_none_or(|old| time.saturating_sub(old.at_ms) > LIVE_MS);
+        let mut change = AnnounceChange { fresh: true, returned, instances: Vec::new() };
+        let same_start = old.filter(|old| old.announce.incarnation == announce.incarnation);
+        let before: HashMap<InstanceId, &InstanceReport> = old
+            .map(|old| old.announce.instances.iter().map(|report| (report.instance, report)).collect())
+            .unwrap_or_default();
+        let mut since = HashMap::with_capacity(announce.instances.len());
+        for report in &announce.instances {
+            let told = before.get(&report.instance);
+            let same = told.is_some_and(|told| phase(told) == phase(report));
+            let seq = same_start.filter(|_| same).and_then(|old| old.since.get(&report.instance).copied());
+            since.insert(report.instance, seq.unwrap_or(announce.seq));
+            if !same {
+                change.instances.push(report.instance);
+            }
+            self.by_instance.insert(report.instance, cell);
+        }
+        for instance in before.keys().filter(|instance| !since.contains_key(*instance)) {
+            change.instances.push(*instance);
+            if self.by_instance.get(instance) == Some(&cell) {
+                self.by_instance.remove(instance);
+            }
+        }
+        if announce.leaving {
+            self.by_instance.retain(|_, at| *at != cell);
+            return change;
+        }
+        let announce = Arc::new(announce);
+        self.cells.insert(cell, CellEntry { announce, at_ms: time, since, loss_told: false });
+        change
+    }
+}
+
+/// What of a report, when it changes, gateways have to hear and plans depend on.
+fn phase(report: &InstanceReport) -> (InstanceState, u16, u32, u32) {
+    (report.state, report.port, report.restarts, report.weight)
+}

@@ -1,0 +1,98 @@
+//! Who a manager is: an id that lasts as long as its data directory, and an incarnation for each start.
+
+use crate::error::ManagerError;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use towpath_types::{Incarnation, ManagerId};
+
+/// Id and last incarnation, with the files that keep them.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    manager: ManagerId,
+    last: Incarnation,
+    file: PathBuf,
+}
+
+impl Identity {
+    /// The id.
+    pub(crate) fn manager(&self) -> ManagerId {
+        self.manager
+    }
+
+    /// The next incarnation: the given wall time, raised above the last one and above `floor`. It is on disk when this returns.
+    pub(crate) fn next_incarnation(
+        &mut self,
+        now_ms: u64,
+        floor: Incarnation,
+    ) -> Result<Incarnation, ManagerError> {
+        let next = Incarnation(now_ms.max(self.last.0 + 1).max(floor.0 + 1));
+        write(&self.file, &next.0.to_string())?;
+        self.last = next;
+        Ok(next)
+    }
+}
+
+/// Reads the identity, or makes one.
+pub(crate) fn load(data_dir: &Path) -> Result<Identity, ManagerError> {
+    std::fs::create_dir_all(data_dir)
+        .map_err(|source| ManagerError::File { path: data_dir.to_owned(), source })?;
+    let id_file = data_dir.join("manager-id");
+    let manager = match read(&id_file)?.map(|text| text.trim().parse::<ManagerId>()) {
+        Some(Ok(id)) => id,
+        Some(Err(error)) => {
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+            return Err(ManagerError::File { path: id_file, source });
+        }
+        None => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+            let mut random = [0; 10];
+            fastrand::fill(&mut random);
+            let id = ManagerId::mint(u64::try_from(now).unwrap_or_default(), random);
+            write(&id_file, &id.to_string())?;
+            id
+        }
+    };
+    let file = data_dir.join("manager-incarnation");
+    let last = read(&file)?.and_then(|text| text.trim().parse().ok()).unwrap_or_default();
+    Ok(Identity { manager, last: Incarnation(last), file })
+}
+
+fn read(path: &Path) -> Result<Option<String>, ManagerError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ManagerError::File { path: path.to_owned(), source }),
+    }
+}
+
+/// Writes beside, then renames, so that a crash leaves the old or the new text.
+fn write(path: &Path, text: &str) -> Result<(), ManagerError> {
+    let beside = path.with_extension("new");
+    std::fs::write(&beside, format!("{text}\n"))
+        .and_then(|()| std::fs::rename(&beside, path))
+        .map_err(|source| ManagerError::File { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_lasts_and_incarnations_only_grow() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut first = load(dir.path()).unwrap();
+        let a = first.next_incarnation(1000, Incarnation(0)).unwrap();
+        let b = first.next_incarnation(10, Incarnation(0)).unwrap();
+        assert_eq!((a, b), (Incarnation(1000), Incarnation(1001)));
+        let mut again = load(dir.path()).unwrap();
+        assert_eq!(again.manager(), first.manager());
+        assert_eq!(again.next_incarnation(5, Incarnation(7000)).unwrap(), Incarnation(7001));
+    }
+
+    #[test]
+    fn a_damaged_id_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("manager-id"), "nonsense").unwrap();
+        assert!(load(dir.path()).unwrap_err().to_string().contains("manager-id"));
+    }
+}

@@ -1,0 +1,110 @@
+//! Hears cells and gateways: bus → soft state → activation of the groups that may have to do something about it.
+
+use crate::core::Core;
+use crate::reconcile::Mailboxes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use towpath_bus::{BusError, BusState, Message, Subscription};
+use towpath_wire::cell::CellAnnounce;
+use towpath_wire::gateway::GatewayReport;
+use towpath_wire::{WireMessage, decode, subject};
+
+/// How often silence is looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Subscribes, and starts hearing.
+pub(crate) async fn spawn(
+    core: &Arc<Core>,
+    mailboxes: &Arc<Mailboxes>,
+    tasks: &mut JoinSet<()>,
+) -> Result<(), BusError> {
+    let cells = core.bus.subscribe(subject::CELL_ANNOUNCE_ALL).await?;
+    let gateways = core.bus.subscribe(subject::GATEWAY_REPORT_ALL).await?;
+    core.soft.begin_listening();
+    let (core, mailboxes) = (core.clone(), mailboxes.clone());
+    tasks.spawn(async move {
+        tokio::select! {
+            () = hear(&core, &mailboxes, cells, gateways) => {}
+            () = core.stopped() => {}
+        }
+    });
+    Ok(())
+}
+
+async fn hear(core: &Core, mailboxes: &Mailboxes, mut cells: Subscription, mut gateways: Subscription) {
+    let mut bus = core.bus.state();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    core.soft.set_bus_up(*bus.borrow_and_update() == BusState::Up);
+    let mut settled = false;
+    loop {
+        tokio::select! {
+            message = cells.next() => match message {
+                Some(message) => hear_cell(core, mailboxes, &message),
+                None => return,
+            },
+            message = gateways.next() => match message {
+                Some(message) => hear_gateway(core, mailboxes, &message),
+                None => return,
+            },
+            Ok(()) = bus.changed() => {
+                let up = *bus.borrow_and_update() == BusState::Up;
+                core.soft.set_bus_up(up);
+                if up {
+                    mailboxes.activate_all(core);
+                }
+            }
+            _ = tick.tick() => {
+                hear_silence(core, mailboxes);
+                if core.soft.settled() != settled {
+                    settled = !settled;
+                    mailboxes.activate_unsettled();
+                }
+            }
+        }
+    }
+}
+
+/// Decodes, or says whose message was not readable.
+fn read<M: WireMessage>(message: &Message) -> Option<M> {
+    decode(&message.payload)
+        .inspect_err(|error| tracing::warn!(subject = message.subject, %error, "ignored a message"))
+        .ok()
+}
+
+fn hear_cell(core: &Core, mailboxes: &Mailboxes, message: &Message) {
+    let Some(announce) = read::<CellAnnounce>(message) else { return };
+    let (cell, leaving) = (announce.cell, announce.leaving);
+    let change = core.soft.hear_cell(announce);
+    for instance in &change.instances {
+        if let Some(group) = core.cache.group_of(*instance) {
+            mailboxes.activate(group);
+        }
+    }
+    if change.returned {
+        // There may be room now for those that wait.
+        mailboxes.activate_unsettled();
+    }
+    if leaving {
+        for group in core.cache.groups_on(cell) {
+            mailboxes.activate(group);
+        }
+    }
+}
+
+fn hear_gateway(core: &Core, mailboxes: &Mailboxes, message: &Message) {
+    let Some(report) = read::<GatewayReport>(message) else { return };
+    if core.soft.hear_gateway(report) {
+        mailboxes.activate_unsettled();
+    }
+}
+
+fn hear_silence(core: &Core, mailboxes: &Mailboxes) {
+    for cell in core.soft.take_lost(core.settings.rollout.lost_ms) {
+        tracing::warn!(%cell, "lost a cell: no announcement; its instances are replaced elsewhere");
+        for group in core.cache.groups_on(cell) {
+            mailboxes.activate(group);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Reconcilers: what is wanted against what is, one resource at a time.
+
+pub mod group;
+
+use crate::core::Core;
+use crate::core::keys::GroupRef;
+use crate::mailbox::MailboxSet;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::task::JoinSet;
+use towpath_bus::BusError;
+
+/// The mailboxes of all reconciled kinds.
+#[derive(Debug, Default)]
+pub struct Mailboxes {
+    groups: Arc<MailboxSet<GroupRef>>,
+    /// Groups that are not as wanted: looked at whenever gateways or cells say something new.
+    unsettled: Mutex<BTreeSet<GroupRef>>,
+}
+
+impl Mailboxes {
+    /// Has a group looked at soon.
+    pub fn activate(&self, group: GroupRef) {
+        self.groups.activate(group);
+    }
+
+    /// Has all groups looked at.
+    pub fn activate_all(&self, core: &Core) {
+        for group in core.cache.group_names() {
+            self.groups.activate(group);
+        }
+    }
+
+    /// Has all groups looked at that are not as wanted.
+    pub fn activate_unsettled(&self) {
+        let unsettled = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for group in unsettled {
+            self.groups.activate(group);
+        }
+    }
+
+    /// Notes whether a group is as wanted.
+    pub(crate) fn set_settled(&self, group: &GroupRef, settled: bool) {
+        let mut unsettled = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        if settled {
+            unsettled.remove(group);
+        } else if !unsettled.contains(group) {
+            unsettled.insert(group.clone());
+        }
+    }
+
+    /// Groups that wait for a worker.
+    pub fn depth(&self) -> usize {
+        self.groups.depth()
+    }
+}
+
+/// Starts the workers.
+pub(crate) async fn spawn(
+    core: &Arc<Core>,
+    mailboxes: &Arc<Mailboxes>,
+    tasks: &mut JoinSet<()>,
+) -> Result<(), BusError> {
+    let work = {
+        let (core, mailboxes) = (core.clone(), mailboxes.clone());
+        move |name: GroupRef| {
+            let (core, mailboxes) = (core.clone(), mailboxes.clone());
+            async move { group::reconcile(&core, &mailboxes, name).await }
+        }
+    };
+    let stopped = {
+        let core = core.clone();
+        move || {
+            let core = core.clone();
+            async move { core.stopped().await }
+        }
+    };
+    mailboxes.groups.spawn(core.settings.workers, work, stopped, tasks);
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Start-up settings.
+
+use crate::api::ApiLimits;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use towpath_plan::rollout::RolloutPolicy;
+
+/// Settings of a manager. All fields have defaults but the data directory.
+#[derive(Debug, Clone)]
+pub struct ManagerSettings {
+    /// Own files: id, incarnation, blobs.
+    pub data_dir: PathBuf,
+    /// Where the API listens; port 0 = any free one.
+    pub listen: SocketAddr,
+    /// Where other managers and cells reach the API, for example `http://10.0.0.1:7700`; `None` = from `listen`.
+    pub advertise: Option<String>,
+    /// Domain of automatic routes.
+    pub domain: String,
+    /// Where clients reach the gateway; only for URLs that are shown.
+    pub gateway_url: String,
+    /// The first operator token is written here (mode 0600) when there is none yet; `None` = not written.
+    pub first_token_file: Option<PathBuf>,
+    /// The cells' token is written here (mode 0600); `None` = not written.
+    pub cell_token_file: Option<PathBuf>,
+    /// Limits of the API.
+    pub limits: ApiLimits,
+    /// How rollouts are done.
+    pub rollout: RolloutPolicy,
+    /// Silence after which another manager is evicted, milliseconds, by the store's clock.
+    pub evict_after_ms: u64,
+    /// Groups that are reconciled at the same time.
+    pub workers: usize,
+}
+
+impl ManagerSettings {
+    /// Defaults for everything but the data directory.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7700)),
+            advertise: None,
+            domain: "localhost".into(),
+            gateway_url: "http://127.0.0.1:8080".into(),
+            first_token_file: None,
+            cell_token_file: None,
+            limits: ApiLimits::default(),
+            rollout: RolloutPolicy::default(),
+            evict_after_ms: 6_000,
+            workers: 8,
+        }
+    }
+
+    /// Where others reach the API.
+    pub fn advertised(&self) -> String {
+        self.advertise.clone().unwrap_or_else(|| format!("http://{}", self.listen))
+    }
+
+    /// Checks everything; the error lists all that is wrong, each with its field.
+    pub fn validate(&self) -> Result<(), Vec<String>> {
+        let mut wrong = Vec::new();
+        let label = |l: &str| {
+            !l.is_empty()
+                && l.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                && !l.starts_with('-')
+                && !l.ends_with('-')
+        };
+        if self.data_dir.as_os_str().is_empty() {
+            wrong.push("data_dir: is empty; name a directory".into());
+        }
+        if !self.domain.split('.').all(label) {
+            wrong.push(format!(
+                "domain: {:?} is not a host name; write for example apps.example.com",
+                self.domain
+            ));
+        }
+        for (field, url) in [("gateway_url", Some(&self.gateway_url)), ("advertise", self.advertise.as_ref())]
+        {
+            if url.is_some_and(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
+                wrong.push(format!("{field}: has to begin with http:// or https://"));
+            }
+        }
+        if self.evict_after_ms < 3_000 {
+            wrong.push("evict_after: has to be at least 3s, since heartbeats come every 2s".into());
+        }
+        if self.workers == 0 {
+            wrong.push("workers: has to be at least 1".into());
+        }
+        wrong.extend(self.rollout.validate().err().unwrap_or_default());
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
+}

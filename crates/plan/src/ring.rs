@@ -1,0 +1,1 @@
+//! Which manager owns a resource.
