@@ -1,0 +1,36 @@
+//! Consistent hash with bounded load, by weighted rendezvous: each endpoint has a score from the hash of request and
+//! instance, the highest wins. It needs no ring, so weights of any size cost nothing, and when an endpoint comes or
+//! goes only its own share of keys moves.
+//!
+//! An endpoint that has more than [`BOUND`] times its fair share of the requests in flight is passed over.
+
+use super::Scope;
+use crate::hash::{mix, unit};
+use crate::pool::Node;
+
+/// How much more than its fair share an endpoint may have in flight.
+const BOUND: f64 = 1.25;
+
+pub(crate) fn choose<'a>(scope: &Scope<'a, '_>) -> Option<&'a Node> {
+    let in_flight: u64 = scope.iter().map(|node| u64::from(node.state.in_flight())).sum();
+    let fair = (in_flight + 1) as f64 / scope.weight.max(1) as f64 * BOUND;
+    let mut best: Option<(&Node, f64)> = None;
+    for node in scope.iter() {
+        if f64::from(node.state.in_flight()) + 1.0 > (fair * f64::from(node.weight)).ceil() {
+            continue;
+        }
+        let score = score(node, scope.draw.key);
+        if best.is_none_or(|(_, highest)| score > highest) {
+            best = Some((node, score));
+        }
+    }
+    best.map(|(node, _)| node).or_else(|| scope.nth(0))
+}
+
+/// `−weight / ln(u)` with `u` uniform in (0, 1): the highest of several is each one's with probability in proportion
+/// to its weight.
+pub(crate) fn score(node: &Node, key: u64) -> f64 {
+    let (high, low) = node.endpoint.instance().0.as_u64_pair();
+    let u = unit(mix(key ^ mix(high) ^ mix(low.rotate_left(32)))).max(f64::MIN_POSITIVE);
+    -f64::from(node.weight) / u.ln()
+}

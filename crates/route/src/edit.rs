@@ -1,0 +1,300 @@
+//! Making the next version of a table out of one and some changes.
+
+use crate::app::{App, Member};
+use crate::change::{Change, EndpointSpec, Refused, Source};
+use crate::endpoint::EndpointState;
+use crate::hash::hash_bytes;
+use crate::load::formula;
+use crate::routes::{Route, Routes, route_key};
+use crate::source::{self, SourceEntry};
+use crate::space::Space;
+use crate::table::{AppSlot, CHUNK, Inner, Table, app_hash, space_hash};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use towpath_types::spec::RouteSpec;
+use towpath_types::upstream::UpstreamSpec;
+use towpath_types::{AppRef, InstanceId};
+
+pub(crate) struct Edit<'t> {
+    old: &'t Table,
+    /// Copied from the old table at the first real change.
+    new: Option<Inner>,
+    refused: Vec<Refused>,
+    now: u64,
+}
+
+impl<'t> Edit<'t> {
+    pub(crate) fn new(old: &'t Table, now: u64) -> Self {
+        Self { old, new: None, refused: Vec::new(), now }
+    }
+
+    pub(crate) fn finish(self) -> (Table, Vec<Refused>) {
+        let table = self.new.map_or_else(|| self.old.clone(), |inner| Table(Arc::new(inner)));
+        (table, self.refused)
+    }
+
+    fn inner(&self) -> &Inner {
+        self.new.as_ref().unwrap_or(&self.old.0)
+    }
+
+    fn inner_mut(&mut self) -> &mut Inner {
+        self.new.get_or_insert_with(|| Inner::clone(&self.old.0))
+    }
+
+    fn refuse(&mut self, key: String, why: String) {
+        self.refused.push(Refused { key, why });
+    }
+
+    pub(crate) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::PutRoute(spec) => self.put_route(spec),
+            Change::DeleteRoute(key) => self.delete_route(key),
+            Change::PutApp { app, upstream, stopped, lanes } => match crate::check::upstream(upstream) {
+                Ok(()) => self.set_app(app, Some((upstream.clone(), *stopped, lanes.clone()))),
+                Err(why) => self.refuse(format!("app {app}"), why),
+            },
+            Change::DeleteApp(app) => self.set_app(app, None),
+            Change::PutSpace { space, policy, names, local } => {
+                let entry = Space::new(space.clone(), policy.clone(), names.clone(), local.clone());
+                self.inner_mut()
+                    .spaces
+                    .put(space_hash(space), Arc::new(entry), |other| other.space == *space);
+            }
+            Change::DeleteSpace(space) => {
+                self.inner_mut().spaces.remove(space_hash(space), |other| other.space == *space);
+            }
+            Change::Endpoints { source, endpoints } => self.put_source(source, endpoints),
+            Change::Stale { source, stale } => self.mark_stale(source, *stale),
+            Change::DropSource(source) => self.drop_source(source),
+        }
+    }
+
+    fn put_route(&mut self, spec: &RouteSpec) {
+        let key = route_key(&spec.host, &spec.path);
+        if let Err(why) = Routes::check(spec) {
+            return self.refuse(format!("route {key}"), why);
+        }
+        if self.inner().routes.find_key(&key).is_some_and(|route| route.spec == *spec) {
+            return;
+        }
+        let slot = self.take_slot(&spec.app);
+        let seed = hash_bytes(3, key.as_bytes());
+        let route = Arc::new(Route { spec: spec.clone(), key, slot, seed });
+        self.change_slot(slot, |slot| slot.routes += 1);
+        if let Some(old) = self.inner_mut().routes.put(route) {
+            self.release_route(&old);
+        }
+    }
+
+    fn delete_route(&mut self, key: &str) {
+        if self.inner().routes.find_key(key).is_none() {
+            return;
+        }
+        if let Some(old) = self.inner_mut().routes.delete(key) {
+            self.release_route(&old);
+        }
+    }
+
+    fn release_route(&mut self, route: &Route) {
+        self.change_slot(route.slot, |slot| slot.routes = slot.routes.saturating_sub(1));
+        self.release_slot(&route.spec.app, route.slot);
+    }
+
+    fn set_app(
+        &mut self,
+        app: &AppRef,
+        settings: Option<(UpstreamSpec, bool, Vec<towpath_types::LaneName>)>,
+    ) {
+        if settings.is_none() && self.inner().slot_of(app).is_none() {
+            return;
+        }
+        let slot = self.take_slot(app);
+        let (now, place) = (self.now, self.inner().place.clone());
+        self.change_app(slot, |app| app.with_settings(settings, &place, now));
+        self.release_slot(app, slot);
+    }
+
+    fn put_source(&mut self, source: &Source, endpoints: &[EndpointSpec]) {
+        let hash = source::hash(source);
+        let old = self.inner().sources.find(hash, |entry| *entry.source == *source).cloned();
+        let known: BTreeMap<InstanceId, &Member> =
+            old.iter().flat_map(|old| &old.members).map(|member| (member.spec.instance, member)).collect();
+        let name = old.as_ref().map_or_else(|| Arc::new(source.clone()), |old| Arc::clone(&old.source));
+        let mut seen = BTreeSet::new();
+        let mut changed: BTreeSet<AppRef> = BTreeSet::new();
+        let mut members = Vec::with_capacity(endpoints.len());
+        for spec in endpoints {
+            if !seen.insert(spec.instance) {
+                self.refuse(
+                    format!("endpoint {}", spec.instance),
+                    "its source names it twice; once is right".into(),
+                );
+                continue;
+            }
+            let before = known.get(&spec.instance).copied();
+            let member = match before {
+                Some(member) if member.spec.same(spec) && !member.stale => member.clone(),
+                _ => {
+                    changed.insert(spec.app.clone());
+                    changed.extend(before.map(|member| member.spec.app.clone()));
+                    self.member(&name, spec, before)
+                }
+            };
+            self.set_load(&member.state, spec);
+            members.push(member);
+        }
+        let gone = known.values().filter(|member| !seen.contains(&member.spec.instance));
+        changed.extend(gone.map(|member| member.spec.app.clone()));
+        let reported: BTreeSet<AppRef> =
+            members.iter().filter(|m| !changed.contains(&m.spec.app)).map(|m| m.spec.app.clone()).collect();
+        if !changed.is_empty() || old.is_none() {
+            self.set_source(SourceEntry { source: name, stale: false, members }, &changed);
+        }
+        self.refresh_means(&reported);
+    }
+
+    fn member(&self, source: &Arc<Source>, spec: &EndpointSpec, before: Option<&Member>) -> Member {
+        let inner = self.inner();
+        let app = inner.slot_of(&spec.app).and_then(|slot| inner.slot(slot)?.app.as_ref());
+        let state = before
+            .filter(|member| member.spec.start == spec.start)
+            .map(|member| &member.state)
+            .or_else(|| app.and_then(|app| app.state_of(spec.instance, spec.start)));
+        let state = match state {
+            Some(state) => {
+                if before.is_some_and(|member| spec.healthy && !member.spec.healthy) {
+                    state.ramp_start.store(self.now, Relaxed);
+                }
+                Arc::clone(state)
+            }
+            None => Arc::new(EndpointState::fresh(self.now, spec.ready_ms)),
+        };
+        Member { source: Arc::clone(source), spec: Arc::new(spec.clone()), state, stale: false }
+    }
+
+    fn set_load(&self, state: &EndpointState, spec: &EndpointSpec) {
+        let Some(load) = &spec.load else { return };
+        let inner = self.inner();
+        let app = inner.slot_of(&spec.app).and_then(|slot| inner.slot(slot)?.app.as_ref());
+        let weights = app.map(|app| app.upstream.load_weights).unwrap_or_default();
+        state.reported.set(self.now, formula(&weights, load));
+    }
+
+    fn refresh_means(&self, apps: &BTreeSet<AppRef>) {
+        let inner = self.inner();
+        for app in apps {
+            let app = inner.slot_of(app).and_then(|slot| inner.slot(slot)?.app.as_ref());
+            for pool in app.iter().flat_map(|app| &app.pools) {
+                pool.refresh_mean(self.now);
+            }
+        }
+    }
+
+    fn mark_stale(&mut self, source: &Source, stale: bool) {
+        let hash = source::hash(source);
+        let old = self.inner().sources.find(hash, |entry| *entry.source == *source).cloned();
+        let Some(old) = old.filter(|old| old.stale != stale) else { return };
+        let mut entry = SourceEntry::clone(&old);
+        entry.stale = stale;
+        for member in &mut entry.members {
+            member.stale = stale;
+        }
+        let changed = entry.members.iter().map(|member| member.spec.app.clone()).collect();
+        self.set_source(entry, &changed);
+    }
+
+    fn drop_source(&mut self, source: &Source) {
+        let hash = source::hash(source);
+        let Some(old) = self.inner().sources.find(hash, |entry| *entry.source == *source).cloned() else {
+            return;
+        };
+        let changed = old.members.iter().map(|member| member.spec.app.clone()).collect();
+        self.set_source(SourceEntry { members: Vec::new(), ..SourceEntry::clone(&old) }, &changed);
+        self.inner_mut().sources.remove(hash, |entry| *entry.source == *source);
+    }
+
+    /// Puts what a source says, and gives the changed apps their new members.
+    fn set_source(&mut self, entry: SourceEntry, changed: &BTreeSet<AppRef>) {
+        let mut by_app: BTreeMap<&AppRef, Vec<Member>> =
+            changed.iter().map(|app| (app, Vec::new())).collect();
+        for member in &entry.members {
+            if let Some(members) = by_app.get_mut(&member.spec.app) {
+                members.push(member.clone());
+            }
+        }
+        let (now, place) = (self.now, self.inner().place.clone());
+        for (app, mut members) in by_app {
+            let slot = self.take_slot(app);
+            self.change_app(slot, |app| {
+                let others = app.members.iter().filter(|member| *member.source != *entry.source);
+                members.extend(others.cloned());
+                app.with_members(members, &place, now)
+            });
+            self.release_slot(app, slot);
+        }
+        let hash = source::hash(&entry.source);
+        let name = Arc::clone(&entry.source);
+        self.inner_mut().sources.put(hash, Arc::new(entry), |other| other.source == name);
+    }
+
+    /// The slot of an app, a new one if nothing spoke of it before.
+    fn take_slot(&mut self, app: &AppRef) -> u32 {
+        if let Some(slot) = self.inner().slot_of(app) {
+            return slot;
+        }
+        let inner = self.inner_mut();
+        let slot = match Arc::make_mut(&mut inner.free).pop() {
+            Some(slot) => slot,
+            None => {
+                let chunks = Arc::make_mut(&mut inner.apps);
+                if chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+                    chunks.push(Arc::new(Vec::with_capacity(CHUNK)));
+                }
+                let slot = (chunks.len().saturating_sub(1)) * CHUNK;
+                match chunks.last_mut() {
+                    Some(chunk) => {
+                        let chunk = Arc::make_mut(chunk);
+                        chunk.push(AppSlot::default());
+                        (slot + chunk.len() - 1) as u32
+                    }
+                    None => 0,
+                }
+            }
+        };
+        inner.slots.put(app_hash(app), Arc::new((app.clone(), slot)), |entry| entry.0 == *app);
+        let fresh = AppSlot { app: Some(Arc::new(App::unknown(app.clone()))), routes: 0 };
+        self.change_slot(slot, |slot| *slot = fresh);
+        slot
+    }
+
+    /// Frees a slot of which nothing speaks any more.
+    fn release_slot(&mut self, app: &AppRef, slot: u32) {
+        let used = self.inner().slot(slot).is_some_and(|slot| {
+            slot.routes > 0 || slot.app.as_ref().is_some_and(|app| app.known || !app.members.is_empty())
+        });
+        if used {
+            return;
+        }
+        self.change_slot(slot, |slot| *slot = AppSlot::default());
+        let inner = self.inner_mut();
+        inner.slots.remove(app_hash(app), |entry| entry.0 == *app);
+        Arc::make_mut(&mut inner.free).push(slot);
+    }
+
+    fn change_slot(&mut self, slot: u32, change: impl FnOnce(&mut AppSlot)) {
+        let chunks = Arc::make_mut(&mut self.inner_mut().apps);
+        let chunk = chunks.get_mut(slot as usize / CHUNK).map(Arc::make_mut);
+        if let Some(slot) = chunk.and_then(|chunk| chunk.get_mut(slot as usize % CHUNK)) {
+            change(slot);
+        }
+    }
+
+    fn change_app(&mut self, slot: u32, change: impl FnOnce(&App) -> App) {
+        self.change_slot(slot, |slot| {
+            if let Some(app) = &mut slot.app {
+                *app = Arc::new(change(app));
+            }
+        });
+    }
+}

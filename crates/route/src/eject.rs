@@ -1,0 +1,58 @@
+//! Passive ejection: an endpoint that fails is left alone for a while, longer each time.
+
+use crate::MS;
+use crate::endpoint::Endpoint;
+use crate::pool::PoolState;
+use crate::table::Table;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Frees the decision on a pool's ejections.
+struct Deciding<'a>(&'a PoolState);
+
+impl Drop for Deciding<'_> {
+    fn drop(&mut self) {
+        self.0.ejecting.store(false, Release);
+    }
+}
+
+impl Table {
+    /// Ejects an endpoint, unless too large a share of its tier is ejected already, or another worker is deciding on the
+    /// same pool at this instant (then the next failure asks again). Call it when [`crate::Finished::eject`] says so.
+    pub fn eject(&self, endpoint: &Endpoint, now: u64) -> bool {
+        let Some(pool) = self.app(endpoint.app()).and_then(|app| app.pool(endpoint.lane().as_str())) else {
+            return false;
+        };
+        let Some((tier, _, node)) = pool.find(endpoint.instance()) else { return false };
+        if pool.state.ejecting.compare_exchange(false, true, Acquire, Relaxed).is_err() {
+            return false;
+        }
+        let _deciding = Deciding(&pool.state);
+        let rule = &node.endpoint.upstream.ejection;
+        let state = &node.state;
+        let peers = pool.range(tier.start, tier.usable_end);
+        let ejected = peers.iter().filter(|peer| peer.state.ejected(now)).count();
+        let permitted = f64::from(rule.max_share) * peers.len() as f64;
+        if state.ejected(now) || (ejected + 1) as f64 > permitted {
+            return false;
+        }
+        let base = rule.base.0.saturating_mul(MS).max(1);
+        let times = state.ejections() + 1 - forgiven(state.ejections(), now, state.ejected_until(), base);
+        let length = base.saturating_mul(u64::from(times)).min(rule.max.0.saturating_mul(MS).max(base));
+        let until = now.saturating_add(length);
+        state.ejections.store(times, Relaxed);
+        state.ramp_start.store(until, Relaxed);
+        state.consecutive.store(0, Relaxed);
+        state.window.clear();
+        state.ejected_until.store(until, Relaxed);
+        pool.state.ejected_until.fetch_max(until, Relaxed);
+        let slow_start = node.endpoint.upstream.slow_start.0.saturating_mul(MS);
+        pool.state.ramp_until.fetch_max(until.saturating_add(slow_start), Relaxed);
+        true
+    }
+}
+
+/// Ejections are in a row while the endpoint fails again soon: one is forgiven for each base time since the last ended.
+fn forgiven(ejections: u32, now: u64, until: u64, base: u64) -> u32 {
+    let quiet = now.saturating_sub(until) / base;
+    u32::try_from(quiet).unwrap_or(u32::MAX).min(ejections)
+}

@@ -1,0 +1,344 @@
+//! What would happen to a request, for people: the same decisions as in `pick`, with every reason.
+
+use crate::balance::{
+    Rule, Scope, capacity, chash_score, choose, latency_score, load_score, second_is_better,
+};
+use crate::hash::Rng;
+use crate::lane::LaneChoice;
+use crate::pick::{Draw, NoPick, SPILL, Stage, TriedSet, healthy, last_resort, spill_below, spilled, stages};
+use crate::pool::{Node, Pool, Tier};
+use crate::request::RequestView;
+use crate::table::{Match, Table};
+use crate::{LaneSource, MS};
+use std::collections::BTreeMap;
+use towpath_types::upstream::Balancer;
+use towpath_types::{AppRef, ErrorCode, InstanceId, LaneName, Place};
+
+/// What a gateway with this table would do with a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// Key of the route; `None` = none matches.
+    pub route: Option<String>,
+    /// Its app.
+    pub app: Option<AppRef>,
+    /// The lane that was asked for, and where it was read (`header towpath-lane`, …).
+    pub asked_lane: Option<(String, String)>,
+    /// The lane that serves.
+    pub lane: LaneName,
+    /// Why that lane.
+    pub lane_reason: String,
+    /// The balancer and what its score means.
+    pub balancer: String,
+    /// The tier that serves.
+    pub tier: Option<u8>,
+    /// Why that tier.
+    pub tier_reason: String,
+    /// Every endpoint of the app, best first.
+    pub endpoints: Vec<ExplainedEndpoint>,
+    /// The error that the client would get.
+    pub error: Option<(ErrorCode, String)>,
+}
+
+/// One endpoint in an explanation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExplainedEndpoint {
+    /// Which instance.
+    pub instance: InstanceId,
+    /// Its address.
+    pub address: String,
+    /// Its lane.
+    pub lane: LaneName,
+    /// Where it stands.
+    pub place: Place,
+    /// Its tier for this request; `None` = in none.
+    pub tier: Option<u8>,
+    /// The balancer's score; `None` = not eligible.
+    pub score: Option<f64>,
+    /// Probability that it gets the request.
+    pub share: f64,
+    /// Requests in flight from this gateway.
+    pub in_flight: u64,
+    /// Latency average of this gateway, milliseconds; 0 = none yet.
+    pub latency_ms: f64,
+    /// Load after the formula; `None` = unknown.
+    pub load: Option<f64>,
+    /// Why it gets nothing, or empty.
+    pub why_not: String,
+}
+
+impl Table {
+    /// Explains a request without sending it anywhere.
+    pub fn explain(&self, host: &[u8], path: &[u8], request: &impl RequestView, now: u64) -> Explained {
+        let mut out = Explained {
+            route: None,
+            app: None,
+            asked_lane: None,
+            lane: self.base().clone(),
+            lane_reason: String::new(),
+            balancer: String::new(),
+            tier: None,
+            tier_reason: String::new(),
+            endpoints: Vec::new(),
+            error: None,
+        };
+        let fail = |out: &mut Explained, why: NoPick| out.error = Some((why.code(), why.to_string()));
+        let Some(matched) = self.find(host, path) else {
+            fail(&mut out, NoPick::NoRoute);
+            return out;
+        };
+        out.route = Some(matched.route().key.clone());
+        out.app = Some(matched.app().clone());
+        out.balancer = balancer_text(&matched.upstream().balancer).into();
+        let lane = match self.lane(&matched, request) {
+            Ok(lane) => lane,
+            Err(why) => {
+                fail(&mut out, why);
+                return out;
+            }
+        };
+        out.asked_lane = lane
+            .asked
+            .map(|asked| (asked.tag.as_str().to_owned(), source_text(asked.source, matched.policy())));
+        out.lane_reason = lane.reason.as_str().into();
+        let draw = Draw { now, rnd: 0, key: matched.affinity(request) };
+        self.explain_endpoints(&matched, &lane, draw, &mut out);
+        if matched.stopped() {
+            fail(&mut out, NoPick::Stopped);
+        } else if out.tier.is_none() {
+            fail(&mut out, NoPick::NoEndpoint);
+        }
+        out
+    }
+
+    fn explain_endpoints(&self, matched: &Match<'_>, lane: &LaneChoice<'_>, draw: Draw, out: &mut Explained) {
+        let stages = stages(matched, lane.lane);
+        let tried = TriedSet::default();
+        let plan = plan(matched, &stages, draw, &tried);
+        if let Some(plan) = &plan {
+            out.tier = plan.tiers.first().map(|part| plan.stage.tier(part.number));
+            out.tier_reason = plan.reason.clone();
+            out.lane = plan.pool.lane.clone();
+            if plan.pool.lane != *lane.lane {
+                out.lane_reason =
+                    format!("{}; lane {} has no available endpoint", lane.reason.as_str(), lane.lane);
+            }
+        }
+        for pool in &matched.app.pools {
+            let stage =
+                stages.iter().flatten().find(|(_, other)| other.lane == pool.lane).map(|(stage, _)| *stage);
+            for tier in &pool.tiers {
+                for node in pool.range(tier.start, tier.end) {
+                    let number = stage.map(|stage| stage.tier(tier.number));
+                    out.endpoints.push(explain_node(node, number, plan.as_ref(), draw.now));
+                }
+            }
+        }
+        let rank = |tier: Option<u8>| tier.unwrap_or(u8::MAX);
+        out.endpoints.sort_by(|a, b| {
+            b.share
+                .total_cmp(&a.share)
+                .then(rank(a.tier).cmp(&rank(b.tier)))
+                .then(a.instance.cmp(&b.instance))
+        });
+    }
+}
+
+/// The part of a plan that one tier has.
+struct Part {
+    number: u8,
+    nodes: BTreeMap<InstanceId, (f64, f64)>,
+}
+
+struct Plan<'t> {
+    stage: Stage,
+    pool: &'t Pool,
+    tiers: Vec<Part>,
+    reason: String,
+}
+
+fn plan<'t>(
+    matched: &Match<'t>,
+    stages: &[Option<(Stage, &'t Pool)>; 3],
+    draw: Draw,
+    tried: &TriedSet,
+) -> Option<Plan<'t>> {
+    for (stage, pool) in stages.iter().flatten() {
+        let disturbed = pool.state.disturbed(draw.now);
+        let open: Vec<(&Tier, Scope<'_, '_>)> = pool
+            .tiers
+            .iter()
+            .map(|tier| (tier, Scope::available(pool, tier, draw, disturbed, tried)))
+            .filter(|(_, scope)| scope.len() > 0)
+            .collect();
+        let mut rest = 1.0;
+        let mut parts = Vec::new();
+        let mut reason = String::from("it is the first tier with an available endpoint");
+        for (at, (tier, scope)) in open.iter().enumerate() {
+            let last = at + 1 == open.len();
+            let health = healthy(pool, tier, disturbed, draw.now);
+            let spill = if last { 0.0 } else { spilled(tier, health, spill_below(tier, pool)) };
+            let share = rest * (1.0 - spill);
+            if share > 0.0 || at == 0 {
+                parts.push(Part { number: tier.number, nodes: shares(matched, scope, share) });
+            }
+            if spill > 0.0 {
+                reason = format!(
+                    "{reason}; {health} of its {} endpoints are available, so {:.0} % spill into the next (missing share × {SPILL})",
+                    tier.usable(),
+                    spill * 100.0
+                );
+            }
+            rest *= spill;
+        }
+        if !parts.is_empty() {
+            return Some(Plan { stage: *stage, pool, tiers: parts, reason });
+        }
+    }
+    let (stage, pool) = last_resort(stages)?;
+    let scope = Scope::usable(pool, draw, tried);
+    let number = pool.tiers.iter().find(|tier| tier.usable() > 0).map_or(4, |tier| tier.number);
+    let nodes = shares(matched, &scope, 1.0);
+    let reason = "no endpoint is available, so even unavailable ones are used (panic)".into();
+    Some(Plan { stage, pool, tiers: vec![Part { number, nodes }], reason })
+}
+
+/// Score and share of each node of a scope that gets `whole` of the requests.
+fn shares(matched: &Match<'_>, scope: &Scope<'_, '_>, whole: f64) -> BTreeMap<InstanceId, (f64, f64)> {
+    let nodes: Vec<&Node> = scope.iter().collect();
+    let now = scope.draw.now;
+    let balancer = &matched.upstream().balancer;
+    let scores: Vec<f64> = match balancer {
+        Balancer::Load => {
+            let (latency, mean) = (mean_latency(&nodes, now), scope.pool.mean_load());
+            let own = |node: &Node| node.state.latency.seconds(now).unwrap_or(latency);
+            nodes.iter().map(|node| f64::from(load_score(node, own(node), mean, now))).collect()
+        }
+        Balancer::Ewma => {
+            let latency = mean_latency(&nodes, now);
+            let own = |node: &Node| node.state.latency.seconds(now).unwrap_or(latency);
+            nodes.iter().map(|node| f64::from(latency_score(node, own(node)))).collect()
+        }
+        Balancer::Weighted => {
+            nodes.iter().map(|node| f64::from(capacity(node, scope, matched.app.load_max))).collect()
+        }
+        Balancer::LeastConn => nodes.iter().map(|node| crate::balance::least_score(node, scope)).collect(),
+        Balancer::Roundrobin | Balancer::Random => {
+            nodes.iter().map(|node| f64::from(node.weight) * f64::from(scope.ramp(node))).collect()
+        }
+        Balancer::Chash(_) => nodes.iter().map(|node| chash_score(node, scope.draw.key)).collect(),
+    };
+    let shares = match balancer {
+        Balancer::Load => pair_shares(&nodes, scope, Rule::Load),
+        Balancer::Ewma => pair_shares(&nodes, scope, Rule::Latency),
+        Balancer::Weighted | Balancer::Roundrobin | Balancer::Random => proportional(&scores),
+        Balancer::LeastConn => {
+            let least = scores.iter().copied().fold(f64::INFINITY, f64::min);
+            proportional(&scores.iter().map(|s| if *s == least { 1.0 } else { 0.0 }).collect::<Vec<_>>())
+        }
+        Balancer::Chash(_) => {
+            let chosen =
+                choose(balancer, scope, matched.app, &mut Rng::new(0)).map(|n| n.endpoint.instance());
+            nodes.iter().map(|n| if Some(n.endpoint.instance()) == chosen { 1.0 } else { 0.0 }).collect()
+        }
+    };
+    let both = scores.into_iter().zip(shares).map(|(score, share)| (score, share * whole));
+    nodes.iter().map(|node| node.endpoint.instance()).zip(both).collect()
+}
+
+fn proportional(parts: &[f64]) -> Vec<f64> {
+    let total: f64 = parts.iter().sum();
+    parts.iter().map(|part| if total > 0.0 { part / total } else { 1.0 / parts.len() as f64 }).collect()
+}
+
+/// Exact probabilities of power of two choices, with the smaller chance of those that ramp up.
+fn pair_shares(nodes: &[&Node], scope: &Scope<'_, '_>, rule: Rule) -> Vec<f64> {
+    if nodes.len() == 1 {
+        return vec![1.0];
+    }
+    let ramps: Vec<f64> = nodes.iter().map(|node| f64::from(scope.ramp(node))).collect();
+    let total: f64 = ramps.iter().sum();
+    let mut shares = vec![0.0; nodes.len()];
+    for (i, (a, ramp_a)) in nodes.iter().zip(&ramps).enumerate() {
+        for (j, (b, ramp_b)) in nodes.iter().zip(&ramps).enumerate().filter(|(j, _)| *j != i) {
+            let chance = ramp_a / total * (ramp_b / (total - ramp_a));
+            let winner = if second_is_better(scope, rule, a, b) { j } else { i };
+            if let Some(share) = shares.get_mut(winner) {
+                *share += chance;
+            }
+        }
+    }
+    shares
+}
+
+fn mean_latency(nodes: &[&Node], now: u64) -> f32 {
+    let known: Vec<f32> = nodes.iter().filter_map(|node| node.state.latency.seconds(now)).collect();
+    if known.is_empty() { 1.0 } else { known.iter().sum::<f32>() / known.len() as f32 }
+}
+
+fn explain_node(node: &Node, tier: Option<u8>, plan: Option<&Plan<'_>>, now: u64) -> ExplainedEndpoint {
+    let endpoint = &node.endpoint;
+    let part = plan
+        .filter(|plan| plan.pool.lane == *endpoint.lane())
+        .and_then(|plan| plan.tiers.iter().find_map(|part| part.nodes.get(&endpoint.instance())));
+    let why_not = match part {
+        Some((_, share)) if *share > 0.0 => String::new(),
+        Some(_) => "the balancer prefers another".into(),
+        None => why_not(node, tier, now),
+    };
+    ExplainedEndpoint {
+        instance: endpoint.instance(),
+        address: endpoint.address().to_string(),
+        lane: endpoint.lane().clone(),
+        place: endpoint.place().clone(),
+        tier,
+        score: part.map(|(score, _)| *score),
+        share: part.map_or(0.0, |(_, share)| *share),
+        in_flight: u64::from(node.state.in_flight()),
+        latency_ms: node.state.latency.seconds(now).map_or(0.0, |seconds| f64::from(seconds) * 1e3),
+        load: node.state.load(now).map(f64::from),
+        why_not,
+    }
+}
+
+fn why_not(node: &Node, tier: Option<u8>, now: u64) -> String {
+    let endpoint = &node.endpoint;
+    let left = node.state.ejected_until().saturating_sub(now) / MS;
+    if tier.is_none() {
+        format!("it is in lane {}, which may not serve this request", endpoint.lane())
+    } else if endpoint.draining() {
+        "it is draining".into()
+    } else if endpoint.weight() == 0 {
+        "its weight is 0".into()
+    } else if !endpoint.healthy() {
+        "it is unhealthy".into()
+    } else if endpoint.stale {
+        "its cell is silent".into()
+    } else if left > 0 {
+        format!("it is ejected for another {left} ms after failures")
+    } else {
+        "a better tier serves".into()
+    }
+}
+
+fn source_text(source: LaneSource, policy: &towpath_types::lane::LanePolicy) -> String {
+    match source {
+        LaneSource::Header => format!("header {}", policy.header),
+        LaneSource::Cookie => format!("cookie {}", policy.cookie),
+        LaneSource::Query => format!("query parameter {}", policy.query),
+        LaneSource::HostLabel => "host label".into(),
+        LaneSource::Baggage => "baggage member towpath.lane".into(),
+        LaneSource::Entry(number) => format!("entry rule {}", number + 1),
+    }
+}
+
+fn balancer_text(balancer: &Balancer) -> &'static str {
+    match balancer {
+        Balancer::Load => "load: of two at random the lower (in flight + 1) × latency × (1 + load) / weight",
+        Balancer::Weighted => "weighted: at random in proportion to weight × (1 − load / load_max)",
+        Balancer::LeastConn => "least_conn: fewest in flight / weight",
+        Balancer::Ewma => "ewma: of two at random the lower latency / weight",
+        Balancer::Roundrobin => "roundrobin: in turn by weight",
+        Balancer::Chash(_) => "chash: highest hash of request and instance, unless it is too busy",
+        Balancer::Random => "random: at random by weight",
+    }
+}

@@ -1,0 +1,156 @@
+//! Hosts in one form: lower case, no port, no final dot, IPv6 as the shortest text in brackets.
+
+use std::io::Write;
+use std::net::Ipv6Addr;
+
+/// Room for a host in its one form.
+pub(crate) const HOST_MAX: usize = 256;
+
+/// A host in its one form, on the stack.
+#[derive(Debug)]
+pub(crate) struct Host {
+    bytes: [u8; HOST_MAX],
+    len: usize,
+}
+
+impl Host {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// The one form of `raw` (a `Host` header or `:authority`), or nothing if it is no host at all.
+pub(crate) fn normalize(raw: &[u8]) -> Option<Host> {
+    if raw.first() == Some(&b'[') { normalize_v6(raw) } else { normalize_name(raw) }
+}
+
+fn normalize_name(raw: &[u8]) -> Option<Host> {
+    let mut host = Host { bytes: [0; HOST_MAX], len: 0 };
+    let mut label = 0_usize;
+    let mut name = raw;
+    for (at, byte) in raw.iter().enumerate() {
+        if *byte == b':' {
+            let port = raw.get(at + 1..).unwrap_or_default();
+            if !port.iter().all(u8::is_ascii_digit) {
+                return None;
+            }
+            name = raw.get(..at).unwrap_or_default();
+            break;
+        }
+    }
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    if name.is_empty() || name.len() > 253 {
+        return None;
+    }
+    for (to, byte) in host.bytes.iter_mut().zip(name) {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => label += 1,
+            b'A'..=b'Z' => label += 1,
+            b'.' if label > 0 => label = 0,
+            _ => return None,
+        }
+        *to = byte.to_ascii_lowercase();
+    }
+    host.len = name.len();
+    (label > 0).then_some(host)
+}
+
+fn normalize_v6(raw: &[u8]) -> Option<Host> {
+    let end = raw.iter().position(|byte| *byte == b']')?;
+    let port = raw.get(end + 1..).unwrap_or_default();
+    let port_ok = port.is_empty() || port.first() == Some(&b':');
+    if !port_ok || !port.iter().skip(1).all(u8::is_ascii_digit) {
+        return None;
+    }
+    let address: Ipv6Addr = std::str::from_utf8(raw.get(1..end)?).ok()?.parse().ok()?;
+    let mut host = Host { bytes: [0; HOST_MAX], len: 0 };
+    let mut rest = host.bytes.as_mut_slice();
+    write!(rest, "[{address}]").ok()?;
+    host.len = HOST_MAX - rest.len();
+    Some(host)
+}
+
+/// The host without its first label: what a wildcard of one label stands before.
+pub(crate) fn parent(host: &[u8]) -> Option<&[u8]> {
+    let dot = host.iter().position(|byte| *byte == b'.')?;
+    host.get(dot + 1..).filter(|rest| !rest.is_empty())
+}
+
+/// Splits `<lane>--<rest>`. `xn--…` is an internationalized name, not a lane.
+pub(crate) fn split_lane(host: &[u8]) -> Option<(&[u8], &[u8])> {
+    let label = host.iter().position(|byte| *byte == b'.').unwrap_or(host.len());
+    let at = host.get(..label)?.windows(2).position(|pair| pair == b"--")?;
+    let (lane, rest) = (host.get(..at)?, host.get(at + 2..)?);
+    let whole = !lane.is_empty() && !matches!(rest.first(), None | Some(b'.'));
+    (whole && lane != b"xn").then_some((lane, rest))
+}
+
+/// Checks the host of a route; `Err` says what would be right.
+pub(crate) fn check_route_host(host: &str) -> Result<(), String> {
+    let name = host.strip_prefix("*.").unwrap_or(host);
+    match normalize(name.as_bytes()) {
+        Some(one) if one.as_bytes() == name.as_bytes() => Ok(()),
+        Some(one) => Err(format!("host {host:?} is written {:?}", String::from_utf8_lossy(one.as_bytes()))),
+        None => Err(format!(
+            "host {host:?} is not a host name; write for example shop.example.com or *.example.com"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(raw: &str) -> Option<String> {
+        normalize(raw.as_bytes()).map(|host| String::from_utf8(host.as_bytes().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn hosts_come_into_one_form() {
+        for (raw, want) in [
+            ("Shop.Example.COM", "shop.example.com"),
+            ("shop.example.com:8080", "shop.example.com"),
+            ("shop.example.com.", "shop.example.com"),
+            ("shop.example.com.:80", "shop.example.com"),
+            ("shop:", "shop"),
+            ("10.0.0.1:80", "10.0.0.1"),
+            ("[::1]:8080", "[::1]"),
+            ("[0:0:0:0:0:0:0:1]", "[::1]"),
+            ("[2001:DB8::A]", "[2001:db8::a]"),
+            ("a_b.example.com", "a_b.example.com"),
+        ] {
+            assert_eq!(one(raw).as_deref(), Some(want), "{raw}");
+        }
+        for bad in [
+            "", ".", ":80", "a..b", ".a", "a b", "a@b", "a:b", "a:1:2", "[::1", "[::1]x", "[]", "[::1]:x",
+            "ä", "*.a",
+        ] {
+            assert_eq!(one(bad), None, "{bad}");
+        }
+        assert_eq!(one(&"a".repeat(254)), None);
+        assert!(one(&format!("{}.", "a".repeat(253))).is_some());
+    }
+
+    #[test]
+    fn a_lane_is_split_off_but_not_from_internationalized_names() {
+        let split = |host: &str| {
+            split_lane(host.as_bytes()).map(|(a, b)| {
+                (String::from_utf8_lossy(a).into_owned(), String::from_utf8_lossy(b).into_owned())
+            })
+        };
+        assert_eq!(split("new--shop.localhost"), Some(("new".into(), "shop.localhost".into())));
+        assert_eq!(split("new--xn--bcher-kva.de"), Some(("new".into(), "xn--bcher-kva.de".into())));
+        for none in ["shop.localhost", "xn--bcher-kva.de", "--shop.a", "new--.a", "new--", "shop.new--b.a"] {
+            assert_eq!(split(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn route_hosts_must_be_in_the_one_form() {
+        assert!(check_route_host("*.example.com").is_ok());
+        assert!(check_route_host("Shop.example.com").unwrap_err().contains("shop.example.com"));
+        for bad in ["", "*", "*.", "a:80", "*.*.a", "a/b"] {
+            assert!(check_route_host(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The routing table: one immutable value that a gateway swaps as a whole.
+
+use crate::app::App;
+use crate::budget::RetryBudget;
+use crate::change::{Change, Refused};
+use crate::endpoint::Endpoint;
+use crate::hash::hash_bytes;
+use crate::host;
+use crate::index::Index;
+use crate::path;
+use crate::routes::{Route, Routes};
+use crate::source::SourceEntry;
+use crate::space::{self, Space};
+use crate::tag::Tag;
+use crate::{entry, request::RequestView};
+use std::borrow::Cow;
+use std::sync::Arc;
+use towpath_types::lane::LanePolicy;
+use towpath_types::upstream::{Balancer, UpstreamSpec};
+use towpath_types::{AppRef, InstanceId, LaneName, Place};
+
+/// Apps in one chunk of the list of apps.
+pub(crate) const CHUNK: usize = 128;
+
+/// The routing table of a gateway. A clone is one pointer.
+#[derive(Debug, Clone)]
+pub struct Table(pub(crate) Arc<Inner>);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Inner {
+    pub(crate) place: Place,
+    pub(crate) base: LaneName,
+    pub(crate) default_policy: Arc<LanePolicy>,
+    pub(crate) routes: Routes,
+    pub(crate) spaces: Index<Space>,
+    /// Slots of apps by name.
+    pub(crate) slots: Index<(AppRef, u32)>,
+    /// Apps by slot.
+    pub(crate) apps: Arc<Vec<Arc<Vec<AppSlot>>>>,
+    /// Slots that are free again.
+    pub(crate) free: Arc<Vec<u32>>,
+    pub(crate) sources: Index<SourceEntry>,
+}
+
+/// Place of an app in the table; it is kept while anything speaks of the app.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AppSlot {
+    pub(crate) app: Option<Arc<App>>,
+    pub(crate) routes: u32,
+}
+
+/// Sizes of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Routes.
+    pub routes: usize,
+    /// Apps that were put.
+    pub apps: usize,
+    /// Spaces.
+    pub spaces: usize,
+    /// Endpoints, in whatever state.
+    pub endpoints: usize,
+}
+
+/// A route that matches a request, with its app and space.
+#[derive(Debug, Clone, Copy)]
+pub struct Match<'t> {
+    route: &'t Arc<Route>,
+    pub(crate) app: &'t App,
+    pub(crate) space: Option<&'t Space>,
+    policy: &'t LanePolicy,
+    host_lane: HostLane,
+}
+
+/// The lane in the host's first label.
+#[derive(Debug, Clone, Copy)]
+enum HostLane {
+    None,
+    Malformed,
+    Tag(Tag),
+}
+
+impl Table {
+    /// An empty table for a gateway at `place`.
+    pub fn new(place: Place) -> Self {
+        Self(Arc::new(Inner {
+            place,
+            base: LaneName::base(),
+            default_policy: Arc::default(),
+            routes: Routes::new(),
+            spaces: Index::new(16),
+            slots: Index::new(256),
+            apps: Arc::default(),
+            free: Arc::default(),
+            sources: Index::new(64),
+        }))
+    }
+
+    /// Where the gateway stands.
+    pub fn place(&self) -> &Place {
+        &self.0.place
+    }
+
+    /// The table with the changes applied in their order, and the items that could not be used; an older version of
+    /// such an item keeps serving. Loads go to the endpoints' states at once. Never on the request path.
+    pub fn apply(&self, changes: &[Change], now: u64) -> (Table, Vec<Refused>) {
+        let mut edit = crate::edit::Edit::new(self, now);
+        for change in changes {
+            edit.apply(change);
+        }
+        edit.finish()
+    }
+
+    /// Whether both are the very same version, so that a swap would change nothing.
+    pub fn same(&self, other: &Table) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Sizes.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            routes: self.0.routes.len(),
+            apps: self.apps().filter(|app| app.known).count(),
+            spaces: self.0.spaces.len(),
+            endpoints: self.apps().flat_map(|app| &app.pools).map(|pool| pool.nodes.len()).sum(),
+        }
+    }
+
+    /// All endpoints, for reports. Not for the request path.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+        self.apps().flat_map(|app| &app.pools).flat_map(|pool| &pool.nodes).map(|node| &node.endpoint)
+    }
+
+    /// Requests in flight to each draining endpoint of the table, those without any included.
+    pub fn draining(&self) -> Vec<(InstanceId, u64)> {
+        self.endpoints()
+            .filter(|endpoint| endpoint.draining())
+            .map(|endpoint| (endpoint.instance(), u64::from(endpoint.state.in_flight())))
+            .collect()
+    }
+
+    /// The route for a host (`Host` header or `:authority`, with or without port) and a path (a query may follow).
+    pub fn find(&self, host: &[u8], path: &[u8]) -> Option<Match<'_>> {
+        let host = host::normalize(host)?;
+        let permitted = |route: &Route| {
+            self.app_at(route.slot).is_some_and(|app| self.policy_of(self.space_of(app)).host_label)
+        };
+        let hit = self.0.routes.find(host.as_bytes(), path, permitted)?;
+        let app = self.app_at(hit.route.slot)?;
+        let space = self.space_of(app);
+        let policy = self.policy_of(space);
+        let host_lane = match hit.host_lane.filter(|_| policy.host_label) {
+            None => HostLane::None,
+            Some(label) => Tag::read(label).map_or(HostLane::Malformed, HostLane::Tag),
+        };
+        Some(Match { route: hit.route, app, space, policy, host_lane })
+    }
+
+    pub(crate) fn base(&self) -> &LaneName {
+        &self.0.base
+    }
+
+    pub(crate) fn apps(&self) -> impl Iterator<Item = &Arc<App>> {
+        self.0.apps.iter().flat_map(|chunk| chunk.iter()).filter_map(|slot| slot.app.as_ref())
+    }
+
+    pub(crate) fn app_at(&self, slot: u32) -> Option<&App> {
+        self.0.slot(slot)?.app.as_deref()
+    }
+
+    pub(crate) fn app(&self, app: &AppRef) -> Option<&App> {
+        self.app_at(self.0.slot_of(app)?)
+    }
+
+    fn space_of(&self, app: &App) -> Option<&Space> {
+        self.0.space(app)
+    }
+
+    fn policy_of<'t>(&'t self, space: Option<&'t Space>) -> &'t LanePolicy {
+        space.map_or(&self.0.default_policy, |space| &space.policy)
+    }
+}
+
+impl Inner {
+    pub(crate) fn slot(&self, slot: u32) -> Option<&AppSlot> {
+        self.apps.get(slot as usize / CHUNK)?.get(slot as usize % CHUNK)
+    }
+
+    pub(crate) fn slot_of(&self, app: &AppRef) -> Option<u32> {
+        self.slots.find(app_hash(app), |entry| entry.0 == *app).map(|entry| entry.1)
+    }
+
+    fn space(&self, app: &App) -> Option<&Space> {
+        let same = |space: &Space| space.space.org == app.app.org && space.space.space == app.app.space;
+        self.spaces.find(app.space_hash, same).map(|space| &**space)
+    }
+}
+
+impl<'t> Match<'t> {
+    /// The route.
+    pub fn route(&self) -> &'t Arc<Route> {
+        self.route
+    }
+
+    /// Its app.
+    pub fn app(&self) -> &'t AppRef {
+        &self.app.app
+    }
+
+    /// How the app's endpoints are used; defaults while the app itself is not known here.
+    pub fn upstream(&self) -> &'t Arc<UpstreamSpec> {
+        &self.app.upstream
+    }
+
+    /// How the app's space reads lane tags.
+    pub fn policy(&self) -> &'t LanePolicy {
+        self.policy
+    }
+
+    /// Whether the app is stopped on purpose.
+    pub fn stopped(&self) -> bool {
+        self.app.stopped
+    }
+
+    /// The app's retry budget.
+    pub fn budget(&self) -> &'t Arc<RetryBudget> {
+        &self.app.budget
+    }
+
+    /// What a consistent hash goes by; 0 for the other balancers.
+    pub fn affinity(&self, request: &impl RequestView) -> u64 {
+        match &self.app.upstream.balancer {
+            Balancer::Chash(by) => entry::hash_of(by, 0, request),
+            _ => 0,
+        }
+    }
+
+    /// The path to send on when the route cuts its own path off: begins with `/`; the query stays. A path that is not
+    /// in the one form (see `path`) is sent on in it, since only there the prefix is certain.
+    pub fn stripped<'r>(&self, raw: &'r str) -> Cow<'r, str> {
+        path::strip(raw, &self.route.spec.path)
+    }
+
+    pub(crate) fn host_lane(&self) -> Option<&[u8]> {
+        match &self.host_lane {
+            HostLane::None => None,
+            HostLane::Malformed => Some(b"-"),
+            HostLane::Tag(tag) => Some(tag.as_str().as_bytes()),
+        }
+    }
+
+    pub(crate) fn entry_seed(&self) -> u64 {
+        self.route.seed
+    }
+
+    pub(crate) fn lane_of_app(&self, name: &str) -> Option<&'t LaneName> {
+        self.app.lane(name)
+    }
+
+    pub(crate) fn lane_of_space(&self, name: &str) -> bool {
+        self.space.is_some_and(|space| space.has_lane(name))
+    }
+}
+
+/// Hash of an app's name.
+pub(crate) fn app_hash(app: &AppRef) -> u64 {
+    let space = hash_bytes(hash_bytes(1, app.org.as_str().as_bytes()), app.space.as_str().as_bytes());
+    hash_bytes(space, app.app.as_str().as_bytes())
+}
+
+/// Hash of a space's name.
+pub(crate) fn space_hash(space: &towpath_types::SpaceRef) -> u64 {
+    space::hash(space)
+}
