@@ -10,12 +10,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::time::Duration;
 
+mod inbox;
 mod memory;
 mod nats;
 mod subject;
 
 pub use memory::MemoryBus;
-pub use nats::{NatsBus, NatsConfig};
+pub use nats::{NatsAuth, NatsBus, NatsConfig, NatsTls};
 
 /// Largest payload in bytes: what an unconfigured NATS server takes, less room for headers.
 pub const MAX_PAYLOAD: usize = 1_000_000;
@@ -59,7 +60,7 @@ pub enum BusError {
 /// Whether the bus is there. When it is gone, silence proves nothing about anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BusState {
-    /// Connected.
+    /// Connected, and all subscriptions are in place.
     Up,
     /// Not connected; reconnection is being tried.
     Down,
@@ -105,7 +106,9 @@ pub trait Bus: Send + Sync + 'static {
     /// Sends a message and waits for one answer.
     async fn request(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, BusError>;
 
-    /// Receives what matches the pattern. When this returns, messages published afterwards by anybody are seen.
+    /// Receives what matches the pattern. When this returns, messages published afterwards by anybody (in a cluster of
+    /// servers: at this server) are seen. While the bus is down it returns all the same; the subscription is in place
+    /// when the state is [`BusState::Up`] again. Subscriptions outlive outages; messages during one are lost.
     async fn subscribe(&self, pattern: &str) -> Result<Subscription, BusError>;
 
     /// Like [`Bus::subscribe`], but each message goes to one member of the named queue group.

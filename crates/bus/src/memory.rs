@@ -1,15 +1,16 @@
 //! The in-memory bus: what `towpath up` and tests use. Publishing copies a message into the buffers of the matching
 //! subscribers under a read lock and never waits for anybody.
 
+use crate::inbox::Waiting;
 use crate::subject::{INBOX, check_pattern, check_queue, check_subject, is_wild, matches};
 use crate::{Bus, BusError, BusState, MAX_PAYLOAD, Message, Subscription, SubscriptionSource};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 /// Messages that wait for a subscriber before it loses some.
 const DEFAULT_CAPACITY: usize = 65_536;
@@ -18,14 +19,13 @@ const DEFAULT_CAPACITY: usize = 65_536;
 #[derive(Clone)]
 pub struct MemoryBus {
     shared: Arc<Shared>,
+    capacity: usize,
 }
 
 struct Shared {
     topics: RwLock<Topics>,
-    /// Requests that wait for their answer, by inbox.
-    waiting: Mutex<HashMap<String, oneshot::Sender<Bytes>>>,
+    waiting: Waiting<Bytes>,
     next_id: AtomicU64,
-    capacity: usize,
     state: watch::Sender<BusState>,
 }
 
@@ -147,12 +147,16 @@ impl MemoryBus {
     pub fn with_capacity(capacity: usize) -> Self {
         let shared = Shared {
             topics: RwLock::default(),
-            waiting: Mutex::default(),
+            waiting: Waiting::default(),
             next_id: AtomicU64::new(1),
-            capacity: capacity.max(1),
             state: watch::Sender::new(BusState::Up),
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), capacity: capacity.max(1) }
+    }
+
+    /// The same bus; subscribers that are added through this handle may be `capacity` messages behind.
+    pub fn share_with_capacity(&self, capacity: usize) -> Self {
+        Self { shared: self.shared.clone(), capacity: capacity.max(1) }
     }
 
     /// Takes the bus down as if its server were gone, or brings it back (for tests of its users). Subscriptions stay.
@@ -166,7 +170,7 @@ impl MemoryBus {
             return Err(BusError::TooLarge(payload.len()));
         }
         if *self.shared.state.borrow() == BusState::Down {
-            return Err(BusError::Unreachable("the in-memory bus was taken down".to_owned()));
+            return Err(taken_down());
         }
         Ok(())
     }
@@ -179,7 +183,7 @@ impl MemoryBus {
         check_pattern(pattern)?;
         queue.map_or(Ok(()), check_queue)?;
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let (buffer, incoming) = mpsc::channel(self.shared.capacity);
+        let (buffer, incoming) = mpsc::channel(self.capacity);
         let lost = Arc::new(AtomicU64::new(0));
         let sink = Sink { id, buffer, lost: lost.clone() };
         self.shared.topics.write().unwrap_or_else(PoisonError::into_inner).add(pattern, queue, sink);
@@ -187,6 +191,10 @@ impl MemoryBus {
             MemorySource { incoming, lost, id, pattern: pattern.to_owned(), shared: self.shared.clone() };
         Ok(Subscription::new(Box::new(source)))
     }
+}
+
+fn taken_down() -> BusError {
+    BusError::Unreachable("the in-memory bus was taken down".to_owned())
 }
 
 /// One subscription; leaves the table when dropped.
@@ -215,30 +223,18 @@ impl SubscriptionSource for MemorySource {
     }
 }
 
-/// A request's place in the table of waiting ones; leaves it when the request ends or is given up.
-struct Inbox<'a> {
-    shared: &'a Shared,
-    subject: String,
-}
-
-impl Drop for Inbox<'_> {
-    fn drop(&mut self) {
-        self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.subject);
-    }
-}
-
 #[async_trait]
 impl Bus for MemoryBus {
     async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
         self.check_sendable(subject, &payload)?;
-        if subject.starts_with(INBOX) {
-            let waiting = self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(subject);
-            if let Some(requester) = waiting {
-                // A requester that has given up is no error of the answerer.
-                let _ = requester.send(payload);
-                return Ok(());
+        let payload = if subject.starts_with(INBOX) {
+            match self.shared.waiting.answer(subject, payload) {
+                Ok(()) => return Ok(()),
+                Err(payload) => payload,
             }
-        }
+        } else {
+            payload
+        };
         self.deliver(&Message { subject: subject.to_owned(), reply: None, payload });
         Ok(())
     }
@@ -246,20 +242,23 @@ impl Bus for MemoryBus {
     async fn request(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, BusError> {
         self.check_sendable(subject, &payload)?;
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let inbox = Inbox { shared: &self.shared, subject: format!("{INBOX}{id}") };
-        let (requester, answer) = oneshot::channel();
-        self.shared
-            .waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(inbox.subject.clone(), requester);
-        let message = Message { subject: subject.to_owned(), reply: Some(inbox.subject.clone()), payload };
+        let inbox = format!("{INBOX}{id}");
+        let mut waiter = self.shared.waiting.enter(inbox.clone());
+        let message = Message { subject: subject.to_owned(), reply: Some(inbox), payload };
         if !self.deliver(&message) {
             return Err(BusError::NoResponder(subject.to_owned()));
         }
-        match tokio::time::timeout(timeout, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) | Err(_) => Err(BusError::Timeout { subject: subject.to_owned(), timeout }),
+        let mut state = self.shared.state.subscribe();
+        let answered = async {
+            tokio::select! {
+                answer = waiter.wait() => Ok(answer),
+                _ = state.wait_for(|state| *state == BusState::Down) => Err(taken_down()),
+            }
+        };
+        match tokio::time::timeout(timeout, answered).await {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(Some(answer))) => Ok(answer),
+            Ok(Ok(None)) | Err(_) => Err(BusError::Timeout { subject: subject.to_owned(), timeout }),
         }
     }
 

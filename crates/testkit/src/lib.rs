@@ -19,6 +19,7 @@ pub mod nats;
 pub mod ports;
 pub mod postgres;
 pub mod process;
+pub mod tls;
 pub mod wait;
 
 pub use app::HttpApp;
