@@ -1,3 +1,101 @@
 //! The binary: roles and command line.
+//!
+//! `towpath up | manager | gateway | cell` run the platform, everything else is a client of its HTTP API.
+//!
+//! Must not: hold logic of the platform itself; that lives in the services.
 
-fn main() {}
+mod api;
+mod cli;
+mod config;
+mod document;
+mod exit;
+mod manifest;
+mod role;
+mod screen;
+mod suggest;
+mod verb;
+
+use clap::Parser;
+use cli::{Call, Cli, Command};
+use exit::{Exit, Failure, Outcome};
+use screen::{ColorChoice, Format, Screen};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let color = cli.color;
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            Screen::new(color, Format::Table).failure(&failure);
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Outcome {
+    match cli.command {
+        Command::Up(args) => role::run(config::Role::Up, &args.role, args.flags(), cli.color),
+        Command::Manager(args) => role::run(config::Role::Manager, &args.role, args.flags(), cli.color),
+        Command::Gateway(args) => role::run(config::Role::Gateway, &args.role, args.flags(), cli.color),
+        Command::Cell(args) => role::run(config::Role::Cell, &args.role, args.flags(), cli.color),
+        Command::Completions(args) => args.run(&Screen::new(cli.color, Format::Table)),
+        command => client(command, cli.color),
+    }
+}
+
+/// Runs a client verb on one thread.
+fn client(command: Command, color: ColorChoice) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("cannot start", &error))?;
+    let outcome = runtime.block_on(Box::pin(verb(command, color)));
+    // A packer that waits for a connection which is gone does not hold up the end.
+    runtime.shutdown_background();
+    outcome
+}
+
+macro_rules! call {
+    ($call:expr, $color:expr) => {{
+        let Call { verb, client } = $call;
+        let context = client.context($color)?;
+        Box::pin(verb.run(&context)).await
+    }};
+}
+
+async fn verb(command: Command, color: ColorChoice) -> Outcome {
+    match command {
+        Command::Push(call) => call!(*call, color),
+        Command::Apps(call) => call!(call, color),
+        Command::App(call) => call!(call, color),
+        Command::Scale(call) => call!(call, color),
+        Command::Restart(call) => call!(call, color),
+        Command::Stop(call) => call!(call, color),
+        Command::Start(call) => call!(call, color),
+        Command::Rollback(call) => call!(call, color),
+        Command::Releases(call) => call!(call, color),
+        Command::Env(call) => call!(call, color),
+        Command::Logs(call) => call!(call, color),
+        Command::Delete(call) => call!(call, color),
+        Command::Routes(call) => call!(call, color),
+        Command::Lanes(call) => call!(call, color),
+        Command::Instances(call) => call!(call, color),
+        Command::Status(call) => call!(call, color),
+        Command::Top(call) => call!(call, color),
+        Command::Explain(call) => call!(call, color),
+        Command::Follow(call) => call!(call, color),
+        Command::Token(call) => call!(call, color),
+        Command::Cells(call) => call!(call, color),
+        Command::Gateways(call) => call!(call, color),
+        Command::Version(call) => call!(call, color),
+        Command::Up(_)
+        | Command::Manager(_)
+        | Command::Gateway(_)
+        | Command::Cell(_)
+        | Command::Completions(_) => Err(Failure::new(Exit::Failed, "this command needs no API")),
+    }
+}

@@ -1,0 +1,133 @@
+//! Start-up settings of the roles: flags > environment > file > defaults, read in one pass that reports all that is
+//! wrong. Routes and policy are no settings: they travel through store and bus.
+
+mod keys;
+mod overlay;
+pub(crate) mod paths;
+mod ranges;
+pub(crate) mod read;
+
+pub(crate) use keys::KEYS;
+pub(crate) use overlay::Sources;
+pub(crate) use read::read;
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use towpath_types::{ByteSize, Millis, Place};
+
+/// Which role the process has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// All in one.
+    Up,
+    /// Control plane.
+    Manager,
+    /// Data plane.
+    Gateway,
+    /// Node agent.
+    Cell,
+}
+
+impl Role {
+    /// The name of its command.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Role::Up => "up",
+            Role::Manager => "manager",
+            Role::Gateway => "gateway",
+            Role::Cell => "cell",
+        }
+    }
+
+    /// Whether it serves the API.
+    pub(crate) fn manages(self) -> bool {
+        matches!(self, Role::Up | Role::Manager)
+    }
+
+    /// Whether it proxies.
+    pub(crate) fn proxies(self) -> bool {
+        matches!(self, Role::Up | Role::Gateway)
+    }
+}
+
+/// Validated settings.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Settings {
+    /// Own files.
+    pub(crate) data_dir: PathBuf,
+    /// Domain of automatic routes.
+    pub(crate) domain: String,
+    /// Where the process stands.
+    pub(crate) place: Place,
+    /// Filter of the log, for example `info` or `towpath_cell=debug,info`.
+    pub(crate) log: String,
+    /// Log lines as JSON.
+    pub(crate) log_json: bool,
+    /// Longest time that requests in flight are given at the end.
+    pub(crate) drain: Millis,
+    /// The API.
+    pub(crate) api: ApiSettings,
+    /// The gateway.
+    pub(crate) gateway: GatewaySettings,
+    /// The cell.
+    pub(crate) cell: CellSettings,
+    /// The bus, if it is NATS.
+    pub(crate) nats: Option<NatsSettings>,
+    /// PostgreSQL's connection string, if that is the store.
+    pub(crate) postgres: Option<String>,
+}
+
+/// Settings of the API.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ApiSettings {
+    /// Where it listens.
+    pub(crate) listen: SocketAddr,
+    /// How others reach it, if not by the address that it listens on.
+    pub(crate) advertise: Option<String>,
+    /// Largest upload in bytes.
+    pub(crate) max_upload: Option<ByteSize>,
+}
+
+/// Settings of the gateway.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct GatewaySettings {
+    /// Where it listens.
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Threads; `None` = one a core.
+    pub(crate) workers: Option<usize>,
+    /// How clients reach it, for URLs that are shown.
+    pub(crate) url: Option<String>,
+}
+
+/// Settings of the cell.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CellSettings {
+    /// Address of its instances.
+    pub(crate) address: IpAddr,
+    /// The API, for artifacts.
+    pub(crate) api: Option<String>,
+    /// File with the cells' token.
+    pub(crate) token_file: Option<PathBuf>,
+    /// How instances reach a gateway.
+    pub(crate) gateway_url: Option<String>,
+    /// Memory for instances; `None` = the cell decides.
+    pub(crate) memory: Option<ByteSize>,
+    /// Ports of instances.
+    pub(crate) ports: RangeInclusive<u16>,
+    /// User ids of instances when the cell is root; `None` = the default range.
+    pub(crate) uids: Option<RangeInclusive<u32>>,
+    /// Free disk that is left alone.
+    pub(crate) disk_reserve: Option<ByteSize>,
+    /// Leave the instances running at the end.
+    pub(crate) keep_instances: bool,
+}
+
+/// How NATS is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NatsSettings {
+    /// Servers.
+    pub(crate) servers: Vec<String>,
+    /// File with credentials.
+    pub(crate) credentials: Option<PathBuf>,
+}

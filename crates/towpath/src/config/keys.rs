@@ -1,0 +1,74 @@
+//! Every setting with its field path, flag and variable.
+
+use super::Role;
+
+/// One setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// Field path in the file.
+    pub(crate) path: &'static str,
+    /// Environment variable.
+    pub(crate) env: &'static str,
+    /// Whether it takes several values (comma-separated in the variable).
+    pub(crate) list: bool,
+}
+
+const fn one(path: &'static str, env: &'static str) -> Key {
+    Key { path, env, list: false }
+}
+
+/// All settings.
+pub(crate) const KEYS: &[Key] = &[
+    one("data_dir", "TOWPATH_DATA_DIR"),
+    one("domain", "TOWPATH_DOMAIN"),
+    one("region", "TOWPATH_REGION"),
+    one("zone", "TOWPATH_ZONE"),
+    one("node", "TOWPATH_NODE"),
+    one("log", "TOWPATH_LOG"),
+    one("log_format", "TOWPATH_LOG_FORMAT"),
+    one("drain", "TOWPATH_DRAIN"),
+    one("api.listen", "TOWPATH_API_LISTEN"),
+    one("api.advertise", "TOWPATH_API_ADVERTISE"),
+    one("api.max_upload", "TOWPATH_API_MAX_UPLOAD"),
+    Key { path: "gateway.listen", env: "TOWPATH_GATEWAY_LISTEN", list: true },
+    one("gateway.workers", "TOWPATH_GATEWAY_WORKERS"),
+    one("gateway.url", "TOWPATH_GATEWAY_URL"),
+    one("cell.address", "TOWPATH_CELL_ADDRESS"),
+    one("cell.api", "TOWPATH_API"),
+    one("cell.token_file", "TOWPATH_CELL_TOKEN_FILE"),
+    one("cell.gateway_url", "TOWPATH_CELL_GATEWAY_URL"),
+    one("cell.memory", "TOWPATH_CELL_MEMORY"),
+    one("cell.ports", "TOWPATH_CELL_PORTS"),
+    one("cell.uids", "TOWPATH_CELL_UIDS"),
+    one("cell.disk_reserve", "TOWPATH_CELL_DISK_RESERVE"),
+    one("cell.keep_instances", "TOWPATH_CELL_KEEP_INSTANCES"),
+    Key { path: "bus.nats", env: "TOWPATH_NATS", list: true },
+    one("bus.credentials", "TOWPATH_NATS_CREDENTIALS"),
+    one("store.postgres", "TOWPATH_POSTGRES"),
+];
+
+impl Key {
+    /// Whether the variable is read in this role. `TOWPATH_API` is the command line's own outside of a cell.
+    pub(crate) fn read_from_environment(&self, role: Role) -> bool {
+        match self.path {
+            "cell.api" => role == Role::Cell,
+            "bus.nats" | "bus.credentials" => role != Role::Up,
+            "store.postgres" => role == Role::Manager,
+            // Instances get these for their own use; a cell inside of one would inherit them.
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn paths_and_variables_are_unique() {
+        assert_eq!(KEYS.iter().map(|key| key.path).collect::<HashSet<_>>().len(), KEYS.len());
+        assert_eq!(KEYS.iter().map(|key| key.env).collect::<HashSet<_>>().len(), KEYS.len());
+        assert!(KEYS.iter().all(|key| key.env.starts_with("TOWPATH_")));
+    }
+}

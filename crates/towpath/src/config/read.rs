@@ -1,0 +1,289 @@
+//! Sources to settings. Pure.
+
+use super::ranges::Span;
+use super::{ApiSettings, CellSettings, GatewaySettings, NatsSettings, Role, Settings, Sources};
+use crate::document::fields::Fields;
+use crate::document::problem::{Problem, Problems};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use towpath_types::{Millis, Place};
+
+/// What the machine says, for defaults.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Machine {
+    /// Default data directory.
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Host name.
+    pub(crate) node: String,
+}
+
+/// The settings for a role, or all that is wrong.
+pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<Settings, Vec<Problem>> {
+    let (tree, origins) = sources.merged(role);
+    let problems = Problems::with_origins(origins);
+    let source = sources.file.as_ref().map_or("", |(name, _)| name);
+    let empty = crate::document::Node { value: crate::document::Value::Map(Vec::new()), line: 0 };
+    let top = Fields::of(source, &problems, "", &tree);
+    let table = |name| top.table(name).unwrap_or_else(|| Fields::of(source, &problems, name, &empty));
+    let bus = table("bus");
+    let store = table("store");
+    let settings = Settings {
+        data_dir: data_dir(&top, machine),
+        domain: domain(&top),
+        place: Place {
+            region: label(&top, "region").unwrap_or_default(),
+            zone: label(&top, "zone").unwrap_or_default(),
+            node: label(&top, "node").unwrap_or_else(|| machine.node.clone()),
+        },
+        log: top.text("log").unwrap_or_else(|| "info".into()),
+        log_json: top.choice("log_format", &[("text", false), ("json", true)]).unwrap_or(false),
+        drain: top.parsed("drain").unwrap_or(Millis::secs(30)),
+        api: api(&table("api")),
+        gateway: gateway(&table("gateway")),
+        cell: cell(role, &table("cell")),
+        nats: nats(role, &bus),
+        postgres: postgres(role, &store),
+    };
+    bus.finish();
+    store.finish();
+    top.finish();
+    problems.or(settings)
+}
+
+fn data_dir(top: &Fields<'_>, machine: &Machine) -> PathBuf {
+    match (top.text("data_dir"), &machine.data_dir) {
+        (Some(text), _) if text.is_empty() => {
+            top.wrong("data_dir", "it is empty", "name a directory");
+            PathBuf::new()
+        }
+        (Some(text), _) => PathBuf::from(text),
+        (None, Some(dir)) => dir.clone(),
+        (None, None) => {
+            top.wrong("data_dir", "there is no home directory to put data in", "name one with --data-dir");
+            PathBuf::new()
+        }
+    }
+}
+
+fn domain(top: &Fields<'_>) -> String {
+    let domain = top.text("domain").unwrap_or_else(|| "localhost".into()).to_ascii_lowercase();
+    if let Err(why) = crate::manifest::parse_route(&domain).map(|route| route.path) {
+        top.wrong("domain", why, "write for example apps.example.com");
+    } else if domain.contains(['/', '*']) {
+        top.wrong("domain", format!("{domain:?} is not a host name"), "write for example apps.example.com");
+    }
+    domain
+}
+
+fn label(top: &Fields<'_>, name: &'static str) -> Option<String> {
+    let text = top.text(name)?;
+    let fits = text.len() <= 63 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    if !fits {
+        top.wrong(name, format!("{text:?} is no name of a place"), "up to 63 letters, digits, '-', '_', '.'");
+    }
+    Some(text)
+}
+
+fn url(fields: &Fields<'_>, name: &'static str) -> Option<String> {
+    let text = fields.text(name)?;
+    match text.parse::<crate::api::Address>() {
+        Ok(address) => Some(address.to_string()),
+        Err(why) => {
+            fields.wrong(name, why, "");
+            None
+        }
+    }
+}
+
+fn api(fields: &Fields<'_>) -> ApiSettings {
+    let listen = fields.parsed::<Listen>("listen").map(|listen| listen.0);
+    let settings = ApiSettings {
+        listen: listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 7700))),
+        advertise: url(fields, "advertise"),
+        max_upload: fields.parsed("max_upload"),
+    };
+    fields.refuse_rest();
+    settings
+}
+
+fn gateway(fields: &Fields<'_>) -> GatewaySettings {
+    let mut listen = Vec::new();
+    for text in fields.texts("listen").unwrap_or_default() {
+        match text.parse::<Listen>() {
+            Ok(address) => listen.push(address.0),
+            Err(why) => fields.wrong("listen", why, ""),
+        }
+    }
+    if listen.is_empty() {
+        listen.push(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)));
+    }
+    let settings = GatewaySettings {
+        listen,
+        workers: fields.count("workers", 1..=1024).and_then(|n| usize::try_from(n).ok()),
+        url: url(fields, "url"),
+    };
+    fields.refuse_rest();
+    settings
+}
+
+fn cell(role: Role, fields: &Fields<'_>) -> CellSettings {
+    let settings = CellSettings {
+        address: fields.parsed("address").unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        api: url(fields, "api"),
+        token_file: fields.text("token_file").map(PathBuf::from),
+        gateway_url: url(fields, "gateway_url"),
+        memory: fields.parsed("memory"),
+        ports: fields.parsed::<Span<u16>>("ports").map_or(20_000..=29_999, |span| span.0),
+        uids: fields.parsed::<Span<u32>>("uids").map(|span| span.0),
+        disk_reserve: fields.parsed("disk_reserve"),
+        keep_instances: fields.boolean("keep_instances").unwrap_or(role == Role::Cell),
+    };
+    if role == Role::Cell {
+        if fields.node("api").is_none() {
+            fields.wrong(
+                "api",
+                "a cell needs the API of the managers",
+                "--api http://10.0.0.1:7700 or TOWPATH_API",
+            );
+        }
+        if settings.token_file.is_none() {
+            let hint = "--token-file FILE: the managers write it to <data-dir>/cell-token";
+            fields.wrong("token_file", "a cell needs its token", hint);
+        }
+    }
+    fields.refuse_rest();
+    settings
+}
+
+fn nats(role: Role, bus: &Fields<'_>) -> Option<NatsSettings> {
+    let servers = bus.texts("nats").unwrap_or_default();
+    for server in &servers {
+        if !server.starts_with("nats://") && !server.starts_with("tls://") {
+            let what = "a server's URL begins with nats:// or tls://";
+            bus.wrong("nats", what, "nats://10.0.0.1:4222");
+        }
+    }
+    let credentials = bus.text("credentials").map(PathBuf::from);
+    if role == Role::Up {
+        return None;
+    }
+    if servers.is_empty() {
+        let what = "the processes of a cluster meet over NATS";
+        bus.wrong("nats", what, "--nats nats://10.0.0.1:4222 or TOWPATH_NATS");
+        return None;
+    }
+    Some(NatsSettings { servers, credentials })
+}
+
+fn postgres(role: Role, store: &Fields<'_>) -> Option<String> {
+    let url = store.text("postgres");
+    if let Some(url) = &url
+        && !(url.starts_with("postgres://") || url.starts_with("postgresql://") || url.contains('='))
+    {
+        let what = "it is not a connection string";
+        store.wrong("postgres", what, "postgres://user:password@10.0.0.1/towpath");
+    }
+    if role == Role::Manager && url.is_none() {
+        let what = "the managers of a cluster keep their state in PostgreSQL";
+        store.wrong("postgres", what, "--postgres postgres://user@10.0.0.1/towpath or TOWPATH_POSTGRES");
+    }
+    url.filter(|_| role == Role::Manager)
+}
+
+/// `127.0.0.1:8080`, `[::]:80`, `localhost:8080`, `:8080` or `8080`.
+struct Listen(SocketAddr);
+
+impl std::str::FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("{text:?} is not an address to listen on; write for example 127.0.0.1:8080 or [::]:8080")
+        };
+        if let Ok(address) = text.parse() {
+            return Ok(Self(address));
+        }
+        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        let ip = match host {
+            "localhost" => Ipv4Addr::LOCALHOST,
+            "" if text.starts_with(':') => Ipv4Addr::UNSPECIFIED,
+            "" => Ipv4Addr::LOCALHOST,
+            _ => return Err(wrong()),
+        };
+        Ok(Self(SocketAddr::from((ip, port))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn machine() -> Machine {
+        Machine { data_dir: Some("/data".into()), node: "here".into() }
+    }
+
+    fn file(text: &str) -> Sources {
+        let node = crate::document::toml::parse("config.toml", text).unwrap();
+        Sources { file: Some(("config.toml".into(), node)), ..Sources::default() }
+    }
+
+    fn said(role: Role, sources: &Sources) -> String {
+        read(role, sources, &machine()).unwrap_err().iter().map(|p| p.to_string() + "\n").collect()
+    }
+
+    #[test]
+    fn flags_win_over_variables_over_the_file_over_defaults() {
+        let mut sources = file(
+            "region = \"file\"\nzone = \"file\"\nnode = \"file\"\n[gateway]\nlisten = [\"127.0.0.1:1\"]\n",
+        );
+        sources.env = BTreeMap::from(
+            [("TOWPATH_ZONE", "env"), ("TOWPATH_NODE", "env"), ("TOWPATH_GATEWAY_LISTEN", "127.0.0.1:2, :3")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned())),
+        );
+        sources.flags = vec![("node", "--node", vec!["flag".into()])];
+        let settings = read(Role::Up, &sources, &machine()).unwrap();
+        let place = &settings.place;
+        assert_eq!((&*place.region, &*place.zone, &*place.node), ("file", "env", "flag"));
+        assert_eq!(settings.gateway.listen, ["127.0.0.1:2".parse().unwrap(), "0.0.0.0:3".parse().unwrap()]);
+        assert_eq!(settings.api.listen, "127.0.0.1:7700".parse().unwrap());
+        let plain = read(Role::Up, &Sources::default(), &machine()).unwrap();
+        assert_eq!((plain.place.node.as_str(), plain.domain.as_str()), ("here", "localhost"));
+        assert!(!plain.cell.keep_instances);
+    }
+
+    #[test]
+    fn all_errors_are_said_with_their_origin() {
+        let mut sources = file(
+            "domian = \"x\"\nlog_format = \"jsn\"\n[gateway]\nlisten = [\"nowhere\"]\n[cell]\nports = \"9-1\"\n[extra]\n",
+        );
+        sources.env = BTreeMap::from([("TOWPATH_API_LISTEN".to_owned(), "x:y".to_owned())]);
+        sources.flags = vec![
+            ("drain", "--drain", vec!["soon".into()]),
+            ("gateway.workers", "--workers", vec!["0".into()]),
+        ];
+        let all = said(Role::Up, &sources);
+        for part in [
+            "config.toml:1: domian: unknown key; hint: did you mean \"domain\"?",
+            "config.toml:2: log_format: \"jsn\" is not one of the choices; hint: did you mean \"json\"?",
+            "config.toml:4: gateway.listen: \"nowhere\" is not an address",
+            "config.toml:6: cell.ports: \"9-1\" has no numbers",
+            "config.toml:7: extra: unknown key",
+            "TOWPATH_API_LISTEN: \"x:y\" is not an address",
+            "--drain: \"soon\" is not a duration",
+            "--workers: 0 is out of range; hint: 1 to 1024",
+        ] {
+            assert!(all.contains(part), "{part}\n--- in ---\n{all}");
+        }
+    }
+
+    #[test]
+    fn roles_of_a_cluster_say_what_they_need() {
+        let all = said(Role::Manager, &Sources::default());
+        assert!(all.contains("bus.nats: ") && all.contains("store.postgres: "), "{all}");
+        let all = said(Role::Cell, &Sources::default());
+        assert!(all.contains("cell.api: ") && all.contains("cell.token_file: "), "{all}");
+        assert!(!all.contains("postgres"), "{all}");
+    }
+}

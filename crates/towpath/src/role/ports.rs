@@ -1,0 +1,53 @@
+//! Tells a taken port before anything is started.
+//!
+//! Gateways listen with `SO_REUSEPORT`, where a second process of the same user would silently share the port; a plain
+//! bind fails then.
+
+use crate::exit::{Exit, Failure, Outcome, reason};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+
+/// Fails when something listens at the address, or it cannot be listened at. `flag` is where another one can be said.
+pub(super) fn check_free(address: SocketAddr, flag: &str) -> Outcome {
+    match TcpListener::bind(address) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(refused(address, flag, &error)),
+    }
+}
+
+fn refused(address: SocketAddr, flag: &str, error: &std::io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::AddrInUse => Failure::hinted(
+            Exit::Conflict,
+            format!("{address} is taken: another process listens there"),
+            format!("stop it, or choose another address with {flag}"),
+        ),
+        ErrorKind::PermissionDenied => Failure::hinted(
+            Exit::Usage,
+            format!("{address} may not be listened at: {}", reason(error)),
+            format!("ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with {flag}"),
+        ),
+        ErrorKind::AddrNotAvailable => Failure::hinted(
+            Exit::Usage,
+            format!("{address} is not an address of this machine"),
+            format!("choose another with {flag}"),
+        ),
+        _ => Failure::new(Exit::Failed, format!("{address} cannot be listened at: {}", reason(error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_port_is_said() {
+        let held = TcpListener::bind("127.0.0.1:0").unwrap();
+        let failure = check_free(held.local_addr().unwrap(), "--listen").unwrap_err();
+        assert_eq!(failure.exit, Exit::Conflict);
+        assert!(
+            failure.lines[0].contains("is taken") && failure.lines[0].contains("--listen"),
+            "{failure:?}"
+        );
+    }
+}

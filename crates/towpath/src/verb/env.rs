@@ -1,0 +1,119 @@
+//! `towpath env`.
+
+use super::arguments::{Variable, WaitArg};
+use super::operation;
+use crate::api::view::at;
+use crate::cli::client::Context;
+use crate::exit::Outcome;
+use crate::screen::style::Style;
+use crate::screen::table::{Cell, Table};
+use clap::{Args, Subcommand};
+use hyper::Method;
+use serde_json::{Map, Value};
+use towpath_types::{AppName, LaneName};
+
+/// Arguments of `env`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  towpath env list shop --show\n  towpath env set shop LEVEL=debug\n  towpath env set shop LEVEL=debug --lane blue\n  towpath env unset shop LEVEL\n\nA change replaces the instances, one after the other, without losing a request."
+)]
+pub(crate) struct EnvArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List variables; values are hidden unless --show
+    List {
+        #[command(flatten)]
+        target: Target,
+        /// Show the values
+        #[arg(long)]
+        show: bool,
+    },
+    /// Set variables
+    Set {
+        #[command(flatten)]
+        target: Target,
+        /// NAME=VALUE
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        variables: Vec<Variable>,
+        #[command(flatten)]
+        wait: WaitArg,
+    },
+    /// Remove variables
+    Unset {
+        #[command(flatten)]
+        target: Target,
+        /// Names
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        #[command(flatten)]
+        wait: WaitArg,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Target {
+    /// App
+    app: AppName,
+    /// Only in this lane; in all lanes if absent
+    #[arg(short, long, value_name = "LANE")]
+    lane: Option<LaneName>,
+}
+
+impl Target {
+    fn path(&self) -> String {
+        match &self.lane {
+            Some(lane) => format!("/v1/apps/{}/env?lane={lane}", self.app),
+            None => format!("/v1/apps/{}/env", self.app),
+        }
+    }
+}
+
+impl EnvArgs {
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        match self.action {
+            Action::List { target, show } => list(context, &target, show).await,
+            Action::Set { target, variables, wait } => {
+                let set = variables.into_iter().map(|v| (v.name, Value::String(v.value)));
+                change(context, &target, set.collect(), wait.detach).await
+            }
+            Action::Unset { target, names, wait } => {
+                let unset = names.into_iter().map(|name| (name, Value::Null));
+                change(context, &target, unset.collect(), wait.detach).await
+            }
+        }
+    }
+}
+
+async fn list(context: &Context, target: &Target, show: bool) -> Outcome {
+    let found = context.api.get(&target.path()).await;
+    let mut found = context.app_hint(target.app.as_str(), found).await?;
+    if !show && let Some(Value::Object(env)) = found.get_mut("env") {
+        for value in env.values_mut() {
+            *value = Value::String("hidden; add --show".into());
+        }
+    }
+    if context.screen.json() {
+        return context.screen.json_document(&found);
+    }
+    let mut table = Table::new(&["NAME", "VALUE"]);
+    for (name, value) in at(&found, "env").and_then(Value::as_object).into_iter().flatten() {
+        let value = value.as_str().unwrap_or_default();
+        let cell = if show { Cell::new(value) } else { Cell::new("•••").style(Style::Dim) };
+        table.row([Cell::new(name), cell]);
+    }
+    if table.is_empty() {
+        context.screen.note("No variables are set");
+        return Ok(());
+    }
+    context.screen.write(&table.render(context.screen.paint()))
+}
+
+async fn change(context: &Context, target: &Target, change: Map<String, Value>, detach: bool) -> Outcome {
+    let begun = context.api.call(Method::PATCH, &target.path(), Some(&Value::Object(change))).await;
+    let begun = context.app_hint(target.app.as_str(), begun).await?;
+    operation::finish(context, begun, detach).await
+}

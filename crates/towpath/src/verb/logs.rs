@@ -1,0 +1,132 @@
+//! `towpath logs`.
+
+use crate::api::view::{at, count, list, short_id, text};
+use crate::cli::client::Context;
+use crate::exit::{Exit, Outcome};
+use crate::screen::plain::plain;
+use crate::screen::style::Style;
+use crate::screen::time;
+use clap::Args;
+use serde_json::Value;
+use std::time::Duration;
+use towpath_types::{AppName, InstanceId, LaneName};
+
+/// Arguments of `logs`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  towpath logs shop\n  towpath logs shop -f --lane blue\n  towpath logs shop --tail 1000 -o json"
+)]
+pub(crate) struct LogsArgs {
+    /// App
+    app: AppName,
+    /// Go on with what is printed from now on
+    #[arg(short, long)]
+    follow: bool,
+    /// Last lines of each instance
+    #[arg(short = 'n', long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=10_000), value_name = "N")]
+    tail: u32,
+    /// Only this lane
+    #[arg(short, long, value_name = "LANE")]
+    lane: Option<LaneName>,
+    /// Only this instance
+    #[arg(long, value_name = "ID", conflicts_with = "lane")]
+    instance: Option<InstanceId>,
+    /// With the time of each line, UTC
+    #[arg(short, long)]
+    times: bool,
+}
+
+impl LogsArgs {
+    fn path(&self, tail: u32) -> String {
+        let follow = if self.follow { "&follow=true" } else { "" };
+        match (&self.instance, &self.lane) {
+            (Some(instance), _) => format!("/v1/instances/{instance}/logs?tail={tail}{follow}"),
+            (None, Some(lane)) => format!("/v1/apps/{}/logs?tail={tail}&lane={lane}{follow}", self.app),
+            (None, None) => format!("/v1/apps/{}/logs?tail={tail}{follow}", self.app),
+        }
+    }
+
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        if self.follow {
+            return self.follow(context).await;
+        }
+        let found = context.api.get(&self.path(self.tail)).await;
+        let found = context.app_hint(self.app.as_str(), found).await?;
+        if context.screen.json() {
+            return context.screen.json_document(&found);
+        }
+        for line in list(&found, "lines") {
+            self.print(context, line)?;
+        }
+        for missing in list(&found, "missing") {
+            let (id, why) = (short_id(text(missing, "instance")), text(missing, "why"));
+            context.screen.warn(format!("no lines of instance {id}: {why}"));
+        }
+        if list(&found, "lines").is_empty() {
+            context.screen.note(format!("{} has printed nothing", self.app));
+        }
+        Ok(())
+    }
+
+    /// Goes on until Ctrl-C; a broken connection is made anew.
+    async fn follow(&self, context: &Context) -> Outcome {
+        let mut tail = self.tail;
+        let mut connected = false;
+        loop {
+            let begun = context.api.events(&self.path(tail), None).await;
+            let mut events = match context.app_hint(self.app.as_str(), begun).await {
+                Ok(events) => events,
+                Err(failure)
+                    if connected && matches!(failure.exit, Exit::Unreachable | Exit::Unavailable) =>
+                {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            connected = true;
+            while let Ok(Some(event)) = events.next().await {
+                match event.name.as_str() {
+                    "line" if context.screen.json() => context.screen.line(event.data.to_string())?,
+                    "line" => self.print(context, &event.data)?,
+                    "instance" if !context.screen.json() => {
+                        let (who, state) = (who(&event.data), event.text("state"));
+                        let what = if state == "gone" { "is gone" } else { "is here" };
+                        context.screen.note(format!("— {who} {what}"));
+                    }
+                    "gap" if !context.screen.json() => {
+                        context.screen.note(format!("— {} lines are missing", count(&event.data, "missed")));
+                    }
+                    _ => {}
+                }
+            }
+            context.screen.note("— the connection broke; trying again");
+            tail = 0;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    fn print(&self, context: &Context, line: &Value) -> Outcome {
+        let paint = context.screen.paint();
+        let (head, style) = match text(line, "source") {
+            "cell" => (Style::Warn, Style::Dim),
+            "stderr" => (Style::Name, Style::Warn),
+            _ => (Style::Name, Style::Plain),
+        };
+        let words = text(line, "text");
+        let words = if context.screen.terminal { plain(words) } else { words.to_owned() };
+        let time =
+            if self.times { format!("{} ", time::moment(count(line, "at_ms"))) } else { String::new() };
+        let time = paint.text(Style::Dim, &time);
+        context.screen.line(format!("{time}{} {}", paint.text(head, &who(line)), paint.text(style, &words)))
+    }
+}
+
+/// `base/0`, or the lane and the instance when it has no number.
+fn who(line: &Value) -> String {
+    let lane = text(line, "lane");
+    match at(line, "ordinal").and_then(Value::as_u64) {
+        Some(ordinal) => format!("{lane}/{ordinal}"),
+        None => format!("{lane}/{}", short_id(text(line, "instance"))),
+    }
+}

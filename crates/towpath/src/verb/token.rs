@@ -1,0 +1,97 @@
+//! `towpath token`.
+
+use crate::api::encode;
+use crate::api::view::{count, text};
+use crate::cli::client::Context;
+use crate::exit::Outcome;
+use crate::screen::style::Style;
+use crate::screen::table::{Cell, Table};
+use crate::screen::time;
+use clap::{Args, Subcommand, ValueEnum};
+use hyper::Method;
+use serde_json::{Value, json};
+
+/// Arguments of `token`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  towpath token list\n  towpath token create ci --role developer\n  towpath token revoke ci"
+)]
+pub(crate) struct TokenArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List tokens
+    List,
+    /// Make a token and print it: this once
+    Create {
+        /// Name
+        name: String,
+        /// What it may do
+        #[arg(long, value_enum, default_value = "developer")]
+        role: Role,
+    },
+    /// Take a token back
+    Revoke {
+        /// Name
+        name: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Role {
+    /// Everything
+    Operator,
+    /// Everything inside the space
+    Developer,
+    /// Reading
+    Viewer,
+    /// For a cell
+    Cell,
+}
+
+impl TokenArgs {
+    pub(crate) async fn run(self, context: &Context) -> Outcome {
+        match self.action {
+            Action::List => show(context).await,
+            Action::Create { name, role } => {
+                let role = match role {
+                    Role::Operator => "operator",
+                    Role::Developer => "developer",
+                    Role::Viewer => "viewer",
+                    Role::Cell => "cell",
+                };
+                let body = json!({"name": name, "role": role});
+                let made = context.api.call(Method::POST, "/v1/tokens", Some(&body)).await?;
+                if context.screen.json() {
+                    return context.screen.json_document(&made);
+                }
+                context.screen.note(format!("Token {name} ({role}); it is not shown again:"));
+                context.screen.line(text(&made, "token"))
+            }
+            Action::Revoke { name } => {
+                context.api.call(Method::DELETE, &format!("/v1/tokens/{}", encode(&name)), None).await?;
+                context.screen.note(format!("Token {name} is not valid any more"));
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn show(context: &Context) -> Outcome {
+    let tokens = context.api.list("/v1/tokens").await?;
+    if context.screen.json() {
+        return context.screen.json_document(&Value::Array(tokens));
+    }
+    let mut table = Table::new(&["NAME", "ROLE", "AGE"]);
+    for token in &tokens {
+        table.row([
+            Cell::new(text(token, "name")).style(Style::Strong),
+            Cell::new(text(token, "role")),
+            Cell::number(time::ago(count(token, "created_ms"))),
+        ]);
+    }
+    context.screen.write(&table.render(context.screen.paint()))
+}
