@@ -40,17 +40,10 @@ pub struct Observed {
     pub restarts: u32,
     /// For people: why it is in this state.
     pub reason: String,
-    /// Whether every live gateway has heard of it in this state.
+    /// Whether every live gateway has heard of it in this state (true also when there has been none for a while).
     pub heard: bool,
     /// Requests in flight to it through all gateways, as far as it drains.
     pub in_flight: u64,
-}
-
-/// What is known of the gateways.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GatewayView {
-    /// Gateways that report.
-    pub live: u32,
 }
 
 /// All that a rollout is planned from.
@@ -78,10 +71,10 @@ pub struct GroupInput<'a> {
     pub observed: &'a BTreeMap<InstanceId, Observed>,
     /// Cells that have been heard.
     pub cells: &'a [CellView],
-    /// Gateways.
-    pub gateways: GatewayView,
     /// How carefully to go.
     pub policy: &'a RolloutPolicy,
+    /// Most new instances in this plan: the share of this group in what the platform starts at once.
+    pub budget: u32,
     /// Ids for new instances are minted from this; a fresh random number for every call.
     pub entropy: u128,
 }

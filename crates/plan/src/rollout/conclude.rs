@@ -1,0 +1,117 @@
+//! What the status says after a plan.
+
+use super::plan::{Aim, Work};
+use super::standing::Standing;
+use std::collections::BTreeSet;
+use towpath_types::ErrorCode;
+use towpath_types::spec::{RolloutPhase, Wanted};
+
+/// How far the instances are from the aim.
+struct Tally {
+    /// Running, of the right version.
+    own: usize,
+    /// Those that serve.
+    serving: usize,
+    /// Running, of other versions.
+    old: usize,
+    /// Draining.
+    draining: usize,
+}
+
+impl Work<'_> {
+    /// Sets phase, message, `good` and `serving`, and forgets settings that nothing uses.
+    pub(super) fn conclude(&mut self, aim: &Aim) {
+        let tally = self.tally(aim);
+        let count = aim.count as usize;
+        let in_place = tally.old == 0 && tally.own == count;
+        let full = in_place && tally.serving == count;
+        let settled = full && tally.draining == 0;
+        // Once settled, an instance that falls and rises again is its cell's business and no rollout.
+        let was_settled = matches!(self.input.status.phase, RolloutPhase::Steady | RolloutPhase::Failed);
+        let unmoved = self.actions.is_empty() && in_place && tally.draining == 0 && count > 0;
+        let rests = was_settled && unmoved && self.input.status.serving == aim.version;
+        self.status.serving = aim.version.filter(|_| count > 0 && (full || rests));
+        if full && count > 0 {
+            self.status.good = aim.version;
+        }
+        if settled {
+            self.status.rollout_ms = None;
+        }
+        self.set_phase(aim, &tally, settled || rests);
+        self.forget_settings();
+        if !full || tally.draining > 0 {
+            self.wake_soon();
+        }
+    }
+
+    fn set_phase(&mut self, aim: &Aim, tally: &Tally, settled: bool) {
+        let gave_up = self.status.failed == Some(self.input.target);
+        let release_gone = self.input.start_timeout.is_none() && aim.count > 0;
+        let status = &mut self.status;
+        if gave_up {
+            status.phase = if settled { RolloutPhase::Failed } else { RolloutPhase::RollingBack };
+            return;
+        }
+        if release_gone && !settled {
+            status.phase = RolloutPhase::Waiting;
+            status.code = Some(ErrorCode::NotFound);
+            status.message = format!("release {} is not there", self.input.target.release.short());
+            return;
+        }
+        if let Some(why) = self.no_room.take() {
+            status.phase = RolloutPhase::Waiting;
+            status.code = Some(ErrorCode::NoRoom);
+            status.message = why;
+            return;
+        }
+        status.code = None;
+        if settled {
+            status.phase = RolloutPhase::Steady;
+            status.message.clear();
+        } else {
+            status.phase = RolloutPhase::Rolling;
+            status.message = explain(aim, tally);
+        }
+    }
+
+    fn tally(&self, aim: &Aim) -> Tally {
+        let running = self.running();
+        let own: Vec<Standing> = running
+            .iter()
+            .filter(|(assignment, _)| Some(assignment.version) == aim.version)
+            .map(|(_, standing)| *standing)
+            .collect();
+        Tally {
+            own: own.len(),
+            serving: own.iter().filter(|standing| **standing == Standing::Serving).count(),
+            old: running.len() - own.len(),
+            draining: self.status.assignments.iter().filter(|a| a.wanted == Wanted::Drain).count(),
+        }
+    }
+
+    fn forget_settings(&mut self) {
+        let status = &mut self.status;
+        let used: BTreeSet<_> = status
+            .assignments
+            .iter()
+            .map(|assignment| assignment.version.settings)
+            .chain(status.target.iter().chain(&status.good).map(|version| version.settings))
+            .collect();
+        status.settings.retain(|digest, _| used.contains(digest));
+    }
+}
+
+/// For people: what is being waited for.
+fn explain(aim: &Aim, tally: &Tally) -> String {
+    let mut parts = Vec::new();
+    if tally.serving < aim.count as usize {
+        parts.push(format!("{} of {} ready", tally.serving, aim.count));
+    }
+    if tally.old > 0 {
+        parts.push(format!("{} old still there", tally.old));
+    }
+    if tally.draining > 0 {
+        parts.push(format!("{} draining", tally.draining));
+    }
+    parts.join(", ")
+}
