@@ -1,0 +1,275 @@
+//! One build from source to artifact.
+
+use super::cache::Caches;
+use super::command::compose;
+use super::places::BuildDir;
+use super::procfile::Procfile;
+use super::recipe::{Bench, Launch, Recipe, Step};
+use super::recipes;
+use super::report::{Reporter, broken};
+use super::runner::Runner;
+use super::source::Source;
+use super::stop::Stop;
+use super::tools::ToolBox;
+use super::{Refusal, StagingSeam};
+use crate::blob::BlobError;
+use crate::build::BuildUser;
+use crate::disk;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::task::AbortOnDropHandle;
+use towpath_archive::{ArtifactOptions, ArtifactSummary, Limits};
+use towpath_types::{Digest, ErrorCode};
+use towpath_wire::staging::{StageJob, StageResult};
+
+/// Time for a build that does not say how long.
+const TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// Space that one build may take.
+const DISK_MAX: u64 = 8 << 30;
+/// Pause between looks at the space that it takes.
+const DISK_LOOK: Duration = Duration::from_secs(2);
+
+/// Builds; the directories are gone when this returns.
+pub(crate) async fn run(
+    job: &StageJob,
+    seam: &StagingSeam,
+    tools: ToolBox,
+    stop: &Stop,
+    reporter: &Reporter,
+) -> Result<StageResult, Refusal> {
+    let timeout = if job.timeout.0 == 0 { TIMEOUT } else { Duration::from_millis(job.timeout.0) };
+    let _timer = stop.after(timeout);
+    let user = seam.launcher.user().map(Arc::new);
+    let dir = create_dir(job, seam).await?;
+    let dir = Arc::new(dir);
+    let _watch = watch_disk(dir.root().to_path_buf(), seam.disk_reserve.0, stop.clone());
+    let build = Build { job, seam, tools, stop, reporter, user, dir: Arc::clone(&dir) };
+    let outcome = build.run().await;
+    drop(build);
+    blocking(move || {
+        drop(dir);
+        Ok(())
+    })
+    .await?;
+    outcome
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let lost = |_| Refusal {
+        code: ErrorCode::Internal,
+        message: "a part of the build broke inside Towpath".to_owned(),
+    };
+    tokio::task::spawn_blocking(work).await.map_err(lost)?
+}
+
+async fn create_dir(job: &StageJob, seam: &StagingSeam) -> Result<BuildDir, Refusal> {
+    let caches = Caches::new(&seam.cache_dir, seam.disk_reserve.0);
+    let (work, app) = (seam.work_dir.clone(), job.app.clone());
+    blocking(move || BuildDir::create(&work, caches, &app)).await
+}
+
+/// Ends the build when it takes too much space, or the file system has too little.
+fn watch_disk(root: PathBuf, reserve: u64, stop: Stop) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(DISK_LOOK).await;
+            let path = root.clone();
+            let look = tokio::task::spawn_blocking(move || (disk::tree_size(&path), disk::free_space(&path)));
+            let Ok((size, free)) = look.await else { return };
+            if size > DISK_MAX {
+                let message =
+                    format!("the build took more than {} GiB of disk and was ended", DISK_MAX >> 30);
+                stop.end(ErrorCode::BuildFailed, &message);
+            }
+            if free.is_ok_and(|free| free < reserve) {
+                stop.end(ErrorCode::StorageFull, "the cell's disk is nearly full; the build was ended");
+            }
+        }
+    }))
+}
+
+struct Build<'a> {
+    job: &'a StageJob,
+    seam: &'a StagingSeam,
+    tools: ToolBox,
+    stop: &'a Stop,
+    reporter: &'a Reporter,
+    user: Option<Arc<BuildUser>>,
+    dir: Arc<BuildDir>,
+}
+
+impl Build<'_> {
+    async fn run(&self) -> Result<StageResult, Refusal> {
+        self.fetch().await?;
+        let source = Source::new(&self.dir.places.app, self.uid());
+        let procfile = Procfile::parse(&source.read("Procfile").unwrap_or_default());
+        for name in &procfile.others {
+            let text = format!("note: the Procfile's process {name:?} is not run; only web is");
+            self.reporter.line(text.chars().take(500).collect()).await;
+        }
+        let command =
+            self.job.command.as_deref().or(procfile.web.as_deref()).filter(|text| !text.trim().is_empty());
+        let bench = Bench {
+            source: &source,
+            tools: &self.tools,
+            command,
+            places: &self.dir.places,
+            app: self.job.app.app.as_str(),
+        };
+        let (recipe, by) = recipes::choose(self.job.builder.as_deref(), &bench)?;
+        let name = recipe.card().name;
+        self.reporter.step(&format!("Building with {name} ({by})")).await;
+        self.run_steps(&recipe.steps(&bench)?).await?;
+        let launch = recipe.launch(&bench)?;
+        for note in &launch.notes {
+            self.reporter.line(format!("note: {note}")).await;
+        }
+        self.reporter.step("Packing").await;
+        let summary = self.pack().await?;
+        self.upload(summary.digest).await?;
+        Ok(self.result(recipe, &bench, launch, &summary))
+    }
+
+    fn uid(&self) -> Option<u32> {
+        self.user.as_ref().map(|user| user.uid())
+    }
+
+    fn result(
+        &self,
+        recipe: &dyn Recipe,
+        bench: &Bench<'_>,
+        launch: Launch,
+        summary: &ArtifactSummary,
+    ) -> StageResult {
+        let command = compose(launch.env_file, bench.command.unwrap_or(&launch.command));
+        StageResult {
+            builder: recipe.card().name.to_owned(),
+            artifact: summary.digest,
+            artifact_bytes: summary.stored_bytes,
+            command,
+            env: launch.env,
+            health: launch.health,
+        }
+    }
+
+    /// Downloads the source, unpacks it, and gives it to the build's user.
+    async fn fetch(&self) -> Result<(), Refusal> {
+        self.reporter.step("Fetching the source").await;
+        let file = self.dir.file("source.tar.zst");
+        tokio::select! {
+            got = self.seam.blobs.get_source(self.job.source, &file) => got.map_err(|error| blob_error(&error))?,
+            why = self.stop.wait() => return Err(why),
+        };
+        let (dir, digest) = (Arc::clone(&self.dir), self.job.source);
+        let environment = self.seam.environment.clone();
+        let user = self.user.clone();
+        blocking(move || {
+            unpack_source(&file, &dir.places.app, &digest)?;
+            let configured = environment.copy_files(&dir.places.home);
+            configured.map_err(|error| broken("configuration could not be copied", &error))?;
+            let owned = dir.own(user.as_deref());
+            owned.map_err(|error| broken("the source could not be given to the build's user", &error))
+        })
+        .await
+    }
+
+    async fn run_steps(&self, steps: &[Step]) -> Result<(), Refusal> {
+        let runner = Runner {
+            launcher: &self.seam.launcher,
+            user: self.uid(),
+            env: self.environment(),
+            places: &self.dir.places,
+            tools: &self.tools,
+            reporter: self.reporter,
+            stop: self.stop,
+        };
+        for step in steps {
+            runner.run(step).await?;
+        }
+        self.stop.check()
+    }
+
+    /// What every step sees: the machine's configuration, then the app's build settings, then what may not be changed.
+    fn environment(&self) -> BTreeMap<String, String> {
+        let places = &self.dir.places;
+        let machine = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let mut env = self.seam.environment.select(machine);
+        env.entry("LANG".to_owned()).or_insert_with(|| "C.UTF-8".to_owned());
+        env.extend(self.job.env.clone());
+        let scratch = places.scratch.to_string_lossy().into_owned();
+        let fixed = [
+            ("HOME", places.home.to_string_lossy().into_owned()),
+            ("TMPDIR", scratch),
+            ("PATH", self.seam.path.clone()),
+            ("TOWPATH_BUILD", "1".to_owned()),
+            ("CI", "true".to_owned()),
+            ("NO_COLOR", "1".to_owned()),
+            ("TERM", "dumb".to_owned()),
+            // Some tools put times into what they make; 1980 is the earliest that a zip file can hold.
+            ("SOURCE_DATE_EPOCH", "315532800".to_owned()),
+        ];
+        env.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
+        env
+    }
+
+    async fn pack(&self) -> Result<ArtifactSummary, Refusal> {
+        let (dir, owner) = (Arc::clone(&self.dir), self.uid());
+        let summary =
+            blocking(move || pack_app(&dir.places.app, &dir.file("artifact.tar.zst"), owner)).await?;
+        for warning in summary.warnings.iter().take(20) {
+            self.reporter.line(cut(&format!("note: {} was {}", warning.path.display(), warning.why))).await;
+        }
+        let text =
+            format!("{} files, {} packed", summary.files, towpath_types::ByteSize(summary.stored_bytes));
+        self.reporter.line(text).await;
+        self.stop.check()?;
+        Ok(summary)
+    }
+
+    async fn upload(&self, digest: Digest) -> Result<(), Refusal> {
+        let file = self.dir.file("artifact.tar.zst");
+        tokio::select! {
+            done = self.seam.blobs.put_artifact(digest, &file) => done.map_err(|error| blob_error(&error)),
+            why = self.stop.wait() => Err(why),
+        }
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(500).collect()
+}
+
+fn unpack_source(file: &Path, to: &Path, digest: &Digest) -> Result<(), Refusal> {
+    let reader = std::fs::File::open(file).map_err(|error| broken("the source could not be read", &error))?;
+    towpath_archive::unpack(reader, to, &Limits::source(), Some(digest)).map_err(|error| {
+        let source =
+            std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+        Refusal { code: error.code(), message: format!("{error}{source}") }
+    })?;
+    disk::remove_if_there(file).map_err(|error| broken("the source could not be removed", &error))
+}
+
+fn pack_app(app: &Path, to: &Path, owner: Option<u32>) -> Result<ArtifactSummary, Refusal> {
+    let file =
+        std::fs::File::create_new(to).map_err(|error| broken("the artifact could not be written", &error))?;
+    let writer = std::io::BufWriter::with_capacity(256 << 10, file);
+    towpath_archive::pack_artifact(app, &ArtifactOptions { owner }, writer).map_err(|error| {
+        let source =
+            std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+        Refusal { code: ErrorCode::BuildFailed, message: format!("{error}{source}") }
+    })
+}
+
+fn blob_error(error: &BlobError) -> Refusal {
+    let code = match error {
+        BlobError::Missing(_) => ErrorCode::NotFound,
+        BlobError::Io(error) => return broken("a blob could not be stored", error),
+        _ => ErrorCode::Internal,
+    };
+    Refusal { code, message: error.to_string() }
+}
