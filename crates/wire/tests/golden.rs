@@ -1,0 +1,322 @@
+//! One example of each message, as it stood when its version was fixed. A build that cannot read a fixture, or writes
+//! it otherwise, cannot run beside the release before it: it needs a new version and a new fixture.
+//!
+//! `UPDATE=1 cargo nextest run -p towpath-wire` writes fixtures that are not there yet; it never changes one.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::PathBuf;
+use towpath_types::health::HealthCheck;
+use towpath_types::lane::LanePolicy;
+use towpath_types::load::{HostLoad, InstanceLoad};
+use towpath_types::spec::{Limits, RouteSpec, Wanted};
+use towpath_types::upstream::{Protocol, UpstreamSpec};
+use towpath_types::{
+    AppName, AppRef, ByteSize, CellId, Digest, ErrorCode, GatewayId, Incarnation, InstanceId, LaneName,
+    Millis, OperationId, Place, Revision, SpaceRef,
+};
+use towpath_wire::cell::{
+    CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState, SyncPage,
+    SyncRequest,
+};
+use towpath_wire::gateway::{
+    ExplainRequest, ExplainedEndpoint, Explanation, GatewayDelta, GatewayReport, Heard, Item, ItemKey,
+    SnapshotPage, SnapshotRequest,
+};
+use towpath_wire::log::{LogChunk, LogLine, LogQuery, LogSource};
+use towpath_wire::staging::{StageEvent, StageJob, StageOutput, StageResult};
+use towpath_wire::{WireMessage, decode, encode};
+
+fn check<M: WireMessage + PartialEq + Debug>(case: &str, message: &M) {
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/{case}.v{}.json", M::VERSION));
+    let written = String::from_utf8(encode(message)).unwrap();
+    if std::env::var_os("UPDATE").is_some() && !path.exists() {
+        std::fs::write(&path, format!("{written}\n")).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(golden.trim_end(), written, "{case} is written otherwise than before");
+    assert_eq!(
+        &decode::<M>(golden.trim_end().as_bytes()).unwrap(),
+        message,
+        "{case} is read otherwise than before"
+    );
+}
+
+const RANDOM: [u8; 10] = [7; 10];
+
+fn app() -> AppRef {
+    AppRef::new(&SpaceRef::first(), AppName::new("shop").unwrap())
+}
+
+fn digest(byte: u8) -> Digest {
+    Digest::from_bytes([byte; 32])
+}
+
+fn cell() -> CellId {
+    CellId::mint(1, RANDOM)
+}
+
+fn instance() -> InstanceId {
+    InstanceId::mint(2, RANDOM)
+}
+
+fn gateway() -> GatewayId {
+    GatewayId::mint(3, RANDOM)
+}
+
+fn operation() -> OperationId {
+    OperationId::mint(4, RANDOM)
+}
+
+fn place() -> Place {
+    Place { region: "eu".into(), zone: "eu-1".into(), node: "n1".into() }
+}
+
+fn env() -> BTreeMap<String, String> {
+    BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())])
+}
+
+#[test]
+fn cell_messages() {
+    let report = InstanceReport {
+        instance: instance(),
+        app: app(),
+        lane: LaneName::base(),
+        release: digest(1),
+        port: 41000,
+        protocol: Protocol::Http1,
+        weight: 100,
+        state: InstanceState::Ready,
+        state_ms: 1500,
+        restarts: 0,
+        reason: String::new(),
+        load: InstanceLoad { cpu: 0.25, mem: 0.5, io: 0.0 },
+        memory_bytes: 1 << 20,
+        pid: 4242,
+    };
+    check(
+        "cell.announce",
+        &CellAnnounce {
+            cell: cell(),
+            incarnation: Incarnation(9),
+            seq: 3,
+            place: place(),
+            address: "10.0.0.1".into(),
+            version: "0.1.0".into(),
+            driver: "process".into(),
+            memory_bytes: 1 << 34,
+            cores: 2,
+            host: HostLoad { cpu: 0.5, mem: 0.25, io: 0.125 },
+            cordoned: false,
+            leaving: false,
+            desired: Revision(12),
+            builders: vec!["python".into()],
+            instances: vec![report],
+        },
+    );
+    check("cell.poke", &CellPoke { epoch: 1, revision: Revision(12) });
+    check(
+        "cell.sync_request",
+        &SyncRequest {
+            cell: cell(),
+            incarnation: Incarnation(9),
+            cursor: Some("x".into()),
+            at_least: Revision(12),
+        },
+    );
+    let spec = InstanceSpec {
+        instance: instance(),
+        app: app(),
+        lane: LaneName::base(),
+        ordinal: 0,
+        release: digest(1),
+        artifact: digest(2),
+        artifact_bytes: 1000,
+        command: "python3 app.py".into(),
+        env: env(),
+        limits: Limits { memory: Some(ByteSize::mib(256)), ..Limits::default() },
+        health: HealthCheck::default(),
+        protocol: Protocol::Http1,
+        grace: Millis::secs(10),
+        wanted: Wanted::Run,
+    };
+    check(
+        "cell.sync_page",
+        &SyncPage { epoch: 1, revision: Revision(12), instances: vec![spec], next: None },
+    );
+}
+
+#[test]
+fn commands_and_replies() {
+    let job = StageJob {
+        operation: operation(),
+        app: app(),
+        source: digest(3),
+        builder: Some("python".into()),
+        command: None,
+        env: env(),
+        timeout: Millis::secs(900),
+    };
+    check("cell.command.stage", &CellCommand::Stage(job));
+    check("cell.command.cancel", &CellCommand::CancelStage { operation: operation() });
+    check(
+        "cell.command.logs",
+        &CellCommand::Logs(LogQuery { instance: instance(), tail: 100, follow_ms: 15_000 }),
+    );
+    check("cell.command.cordon", &CellCommand::Cordon { on: true });
+    check("cell.reply.accepted", &CellReply::Accepted);
+    let line = LogLine { at_ms: 1_700_000_000_000, source: LogSource::Stderr, text: "ready".into() };
+    check("cell.reply.log", &CellReply::Log { lines: vec![line.clone()] });
+    check(
+        "cell.reply.refused",
+        &CellReply::Refused { code: ErrorCode::NotFound, message: "no such instance".into() },
+    );
+    check("log.chunk", &LogChunk { instance: instance(), seq: 5, lines: vec![line] });
+}
+
+#[test]
+fn staging_messages() {
+    let result = StageResult {
+        builder: "python".into(),
+        artifact: digest(2),
+        artifact_bytes: 1000,
+        command: "python3 app.py".into(),
+        env: env(),
+        health: HealthCheck::default(),
+    };
+    let failed =
+        StageOutput::Failed { code: ErrorCode::BuildFailed, message: "pip ended with status 1".into() };
+    for (case, event) in [
+        ("staging.step", StageOutput::Step { title: "Installing packages".into() }),
+        ("staging.line", StageOutput::Line { text: "Collecting flask".into() }),
+        ("staging.alive", StageOutput::Alive),
+        ("staging.done", StageOutput::Done(result)),
+        ("staging.failed", failed),
+    ] {
+        check(case, &StageEvent { seq: 1, event });
+    }
+}
+
+fn items() -> Vec<Item> {
+    let route = RouteSpec {
+        host: "shop.localhost".into(),
+        path: "/".into(),
+        app: app(),
+        strip_path: false,
+        entry: vec![],
+        automatic: true,
+    };
+    vec![
+        Item::Route(route),
+        Item::App {
+            app: app(),
+            upstream: UpstreamSpec::default(),
+            stopped: false,
+            lanes: vec![LaneName::base()],
+        },
+        Item::Space {
+            space: SpaceRef::first(),
+            lanes: LanePolicy::default(),
+            names: vec![LaneName::base()],
+            local: vec![],
+        },
+    ]
+}
+
+#[test]
+fn gateway_messages() {
+    check("gateway.snapshot_request", &SnapshotRequest { gateway: gateway(), cursor: None });
+    check(
+        "gateway.snapshot_page",
+        &SnapshotPage { revision: Revision(12), items: items(), next: Some("x".into()) },
+    );
+    let delete = vec![
+        ItemKey::Route("shop.localhost/".into()),
+        ItemKey::App(app()),
+        ItemKey::Space(SpaceRef::first()),
+    ];
+    check(
+        "gateway.delta",
+        &GatewayDelta { epoch: 1, from: Revision(11), to: Revision(12), put: items(), delete },
+    );
+    check(
+        "gateway.report",
+        &GatewayReport {
+            gateway: gateway(),
+            incarnation: Incarnation(9),
+            place: place(),
+            version: "0.1.0".into(),
+            listeners: vec!["http://0.0.0.0:8080".into()],
+            revision: Revision(12),
+            heard: BTreeMap::from([(cell(), Heard { incarnation: Incarnation(9), seq: 3 })]),
+            draining: BTreeMap::from([(instance(), 2)]),
+            refused: BTreeMap::from([("bad.localhost/".to_owned(), "host is not valid".to_owned())]),
+            leaving: false,
+        },
+    );
+}
+
+#[test]
+fn explain_messages() {
+    check(
+        "gateway.explain",
+        &ExplainRequest {
+            method: "GET".into(),
+            host: "shop.localhost".into(),
+            target: "/x?y=1".into(),
+            headers: vec![("towpath-lane".into(), "summer".into())],
+            client: "127.0.0.1".into(),
+        },
+    );
+    let endpoint = ExplainedEndpoint {
+        instance: instance(),
+        address: "10.0.0.1:41000".into(),
+        lane: LaneName::base(),
+        place: place(),
+        tier: Some(5),
+        score: Some(1.5),
+        share: 1.0,
+        in_flight: 0,
+        latency_ms: 2.5,
+        load: Some(0.25),
+        why_not: String::new(),
+    };
+    check(
+        "gateway.explanation",
+        &Explanation {
+            gateway: gateway(),
+            place: place(),
+            revision: Revision(12),
+            route: Some("shop.localhost/".into()),
+            app: Some(app()),
+            asked_lane: Some(("summer".into(), "header towpath-lane".into())),
+            lane: LaneName::base(),
+            lane_reason: "the app has no group in lane summer".into(),
+            balancer: "load".into(),
+            tier: Some(5),
+            tier_reason: "the first with an available endpoint".into(),
+            endpoints: vec![endpoint],
+            error: Some((ErrorCode::NoEndpoint, "none".into())),
+        },
+    );
+}
+
+#[test]
+fn another_message_version_or_garbage_is_refused_by_name() {
+    let poke = String::from_utf8(encode(&CellPoke { epoch: 1, revision: Revision(1) })).unwrap();
+    let wrong = decode::<SyncPage>(poke.as_bytes()).unwrap_err().to_string();
+    assert!(wrong.contains("cell.sync_page") && wrong.contains("cell.poke"), "{wrong}");
+    let newer = decode::<CellPoke>(poke.replace("\"v\":1", "\"v\":2").as_bytes()).unwrap_err().to_string();
+    assert!(newer.contains("version 2"), "{newer}");
+    assert!(
+        decode::<CellPoke>(poke.replace("\"v\":1", "\"v\":0").as_bytes()).is_ok(),
+        "the version before is read"
+    );
+    for garbage in ["", "{}", "null", "[1]", "{\"v\":1,\"m\":\"cell.poke\",\"b\":7}"] {
+        assert!(decode::<CellPoke>(garbage.as_bytes()).is_err(), "{garbage}");
+    }
+    let more = poke.replace("\"epoch\"", "\"later_field\":true,\"epoch\"");
+    assert!(decode::<CellPoke>(more.as_bytes()).is_ok(), "unknown fields are ignored");
+}
