@@ -1,0 +1,73 @@
+//! Telling everybody what this cell is and runs.
+
+use crate::CellSettings;
+use crate::board::Board;
+use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use towpath_bus::Bus;
+use towpath_types::load::HostLoad;
+use towpath_types::{CellId, Incarnation, Revision};
+use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellAnnounce};
+use towpath_wire::subject;
+
+/// Changes that come within this time are told together.
+const GATHER: Duration = Duration::from_millis(3);
+
+/// The parts of an announcement that are not on the board.
+pub(crate) struct Announcer {
+    pub(crate) cell: CellId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) settings: Arc<CellSettings>,
+    pub(crate) driver: &'static str,
+    pub(crate) memory_bytes: u64,
+    pub(crate) builders: Vec<String>,
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) board: Board,
+    pub(crate) host: Mutex<HostLoad>,
+    pub(crate) cordoned: AtomicBool,
+    /// Revision of the desired set.
+    pub(crate) desired: AtomicU64,
+    pub(crate) seq: AtomicU64,
+}
+
+impl Announcer {
+    /// Announces at once, on every change, and every [`ANNOUNCE_INTERVAL_MS`]; never returns.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut tick = tokio::time::interval(Duration::from_millis(ANNOUNCE_INTERVAL_MS));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                () = self.board.changed() => tokio::time::sleep(GATHER).await,
+            }
+            self.announce(false).await;
+        }
+    }
+
+    /// Announces now.
+    pub(crate) async fn announce(&self, leaving: bool) {
+        let announce = CellAnnounce {
+            cell: self.cell,
+            incarnation: self.incarnation,
+            seq: self.seq.fetch_add(1, Ordering::Relaxed) + 1,
+            place: self.settings.place.clone(),
+            address: self.settings.address.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            driver: self.driver.to_owned(),
+            memory_bytes: self.memory_bytes,
+            cores: std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
+            host: *self.host.lock().unwrap_or_else(PoisonError::into_inner),
+            cordoned: self.cordoned.load(Ordering::Relaxed),
+            leaving,
+            desired: Revision(self.desired.load(Ordering::Relaxed)),
+            builders: self.builders.clone(),
+            instances: self.board.reports(),
+        };
+        let payload = Bytes::from(towpath_wire::encode(&announce));
+        if let Err(error) = self.bus.publish(&subject::cell_announce(self.cell), payload).await {
+            tracing::debug!(%error, "the announcement was not sent");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Blobs at the managers' API: sources down, artifacts down and up.
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
+use http::{Method, Request, StatusCode, Uri, header};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+use sha2::{Digest as _, Sha256};
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::{AsyncWriteExt, BufWriter};
+use tokio_util::io::ReaderStream;
+use towpath_types::Digest;
+
+/// Attempts at one transfer.
+const TRIES: u32 = 5;
+/// Pause before the second attempt; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Longest silence of the peer.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Why a transfer failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    /// The manager does not have it.
+    #[error("the manager does not have {0}")]
+    Missing(Digest),
+    /// The manager refused it; trying again does not help.
+    #[error("the manager refused {what} with status {status}")]
+    Refused {
+        /// Method and path.
+        what: String,
+        /// HTTP status.
+        status: StatusCode,
+    },
+    /// What came is not what was asked for.
+    #[error("the content of {wanted} has the digest {got}")]
+    WrongDigest {
+        /// Asked for.
+        wanted: Digest,
+        /// Received.
+        got: Digest,
+    },
+    /// The manager could not be reached, or the connection broke, or it answered with a server error.
+    #[error("the manager at {api} cannot be reached: {why}")]
+    Unreachable {
+        /// Its URL.
+        api: String,
+        /// What happened last.
+        why: String,
+    },
+    /// A local file could not be read or written.
+    #[error("a local file could not be used")]
+    Io(#[from] std::io::Error),
+}
+
+impl BlobError {
+    /// Whether another attempt may work.
+    fn passes(&self) -> bool {
+        matches!(self, BlobError::Unreachable { .. } | BlobError::WrongDigest { .. })
+    }
+}
+
+/// A client of the blob endpoint. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct BlobClient {
+    api: String,
+    token: String,
+}
+
+type Body = BoxBody<Bytes, std::io::Error>;
+
+impl BlobClient {
+    /// A client of the API at this `http://host:port`.
+    pub fn new(api: &str, token: &str) -> Self {
+        Self { api: api.trim_end_matches('/').to_owned(), token: token.to_owned() }
+    }
+
+    /// Fetches a source as stored (a zstd stream) into `to` and says its size. The digest is that of the tar inside and is the
+    /// caller's to check.
+    pub async fn get_source(&self, digest: Digest, to: &Path) -> Result<u64, BlobError> {
+        self.retried(|| self.get(format!("sources/{digest}"), digest, false, to).boxed()).await
+    }
+
+    /// Fetches an artifact into `to`, checks its digest, and says its size.
+    pub async fn get_artifact(&self, digest: Digest, to: &Path) -> Result<u64, BlobError> {
+        self.retried(|| self.get(format!("artifacts/{digest}"), digest, true, to).boxed()).await
+    }
+
+    /// Stores the artifact that is in the file `from`.
+    pub async fn put_artifact(&self, digest: Digest, from: &Path) -> Result<(), BlobError> {
+        self.retried(|| self.put(format!("artifacts/{digest}"), from).boxed()).await
+    }
+
+    async fn retried<'a, T>(
+        &'a self,
+        attempt: impl Fn() -> BoxFuture<'a, Result<T, BlobError>>,
+    ) -> Result<T, BlobError> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..TRIES {
+            match attempt().await {
+                Err(error) if error.passes() => {
+                    tracing::warn!(%error, "blob transfer failed; trying again");
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                done => return done,
+            }
+        }
+        attempt().await
+    }
+
+    async fn get(&self, path: String, digest: Digest, check: bool, to: &Path) -> Result<u64, BlobError> {
+        let response =
+            self.send(Method::GET, &path, BodyExt::boxed(Empty::new().map_err(|e| match e {})), None).await?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Err(BlobError::Missing(digest)),
+            status => return Err(self.status_error(Method::GET, &path, status)),
+        }
+        // Beside the target, so that the rename stays inside one file system; a broken transfer leaves nothing.
+        let dir = to.parent().unwrap_or(Path::new("."));
+        let partial = tempfile::NamedTempFile::new_in(dir)?;
+        let mut file = BufWriter::new(tokio::fs::File::from_std(partial.reopen()?));
+        let mut body = response.into_body();
+        let (mut size, mut hash) = (0, Sha256::new());
+        while let Some(frame) = tokio::time::timeout(SILENCE, body.frame())
+            .await
+            .map_err(|_| self.unreachable("it fell silent"))?
+        {
+            let frame = frame.map_err(|error| self.unreachable(error))?;
+            if let Some(data) = frame.data_ref() {
+                size += data.len() as u64;
+                hash.update(data);
+                file.write_all(data).await?;
+            }
+        }
+        file.flush().await?;
+        let got = Digest::from_bytes(hash.finalize().into());
+        if check && got != digest {
+            return Err(BlobError::WrongDigest { wanted: digest, got });
+        }
+        partial.persist(to).map_err(|error| BlobError::Io(error.error))?;
+        Ok(size)
+    }
+
+    async fn put(&self, path: String, from: &Path) -> Result<(), BlobError> {
+        let file = tokio::fs::File::open(from).await?;
+        let size = file.metadata().await?.len();
+        let body =
+            BodyExt::boxed(StreamBody::new(ReaderStream::with_capacity(file, 64 << 10).map_ok(Frame::data)));
+        let response = self.send(Method::PUT, &path, body, Some(size)).await?;
+        match response.status() {
+            status if status.is_success() || status == StatusCode::CONFLICT => Ok(()),
+            status => Err(self.status_error(Method::PUT, &path, status)),
+        }
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Body,
+        length: Option<u64>,
+    ) -> Result<http::Response<Incoming>, BlobError> {
+        let uri: Uri = format!("{}/internal/v1/{path}", self.api)
+            .parse()
+            .map_err(|error| self.unreachable(format!("not a URL: {error}")))?;
+        let host = uri.authority().map(|a| a.to_string()).unwrap_or_default();
+        let address = match uri.port() {
+            Some(_) => host.clone(),
+            None => format!("{host}:80"),
+        };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(uri.path())
+            .header(header::HOST, host)
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token));
+        if let Some(length) = length {
+            request = request
+                .header(header::CONTENT_LENGTH, length)
+                .header(header::CONTENT_TYPE, "application/octet-stream");
+        }
+        let request = request.body(body).map_err(|error| self.unreachable(error))?;
+        let connect = tokio::net::TcpStream::connect(address);
+        let stream = tokio::time::timeout(Duration::from_secs(5), connect)
+            .await
+            .map_err(|_| self.unreachable("connecting took too long"))?
+            .map_err(|error| self.unreachable(error))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.unreachable(error))?;
+        tokio::spawn(connection);
+        // An upload may take as long as it takes; the manager's answer after it may not.
+        let longest = if length.is_some() { Duration::from_secs(3600) } else { SILENCE };
+        tokio::time::timeout(longest, sender.send_request(request))
+            .await
+            .map_err(|_| self.unreachable("it did not answer"))?
+            .map_err(|error| self.unreachable(error))
+    }
+
+    fn status_error(&self, method: Method, path: &str, status: StatusCode) -> BlobError {
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            self.unreachable(format!("status {status}"))
+        } else {
+            BlobError::Refused { what: format!("{method} {path}"), status }
+        }
+    }
+
+    fn unreachable(&self, why: impl std::fmt::Display) -> BlobError {
+        BlobError::Unreachable { api: self.api.clone(), why: why.to_string() }
+    }
+}

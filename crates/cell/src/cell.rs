@@ -1,0 +1,278 @@
+//! Starting and stopping a cell.
+
+use crate::adoption;
+use crate::announce::Announcer;
+use crate::artifact::Artifacts;
+use crate::board::Board;
+use crate::build::BuildLauncher;
+use crate::commands::Commands;
+use crate::driver::Driver;
+use crate::driver::process::ProcessDriver;
+use crate::identity::{self, Identity};
+use crate::ledger::{Found, LedgerFile};
+use crate::logs::Followers;
+use crate::places::Places;
+use crate::ports::Ports;
+use crate::sample::{HostSampler, total_memory};
+use crate::staging::{Stager, StagingSeam};
+use crate::supervisor::{Context, Supervisors};
+use crate::sync::load_desired;
+use crate::users::{self, Users};
+use crate::{BlobClient, CellError, CellSettings};
+use nix::fcntl::Flock;
+use std::collections::HashSet;
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use towpath_bus::{Bus, Subscription};
+use towpath_types::{ByteSize, CellId, Incarnation, Revision};
+use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellPoke};
+use towpath_wire::subject;
+
+/// First pause after a manager did not answer; it doubles up to the settings' interval.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// A running node agent. Dropping it leaves the instances running.
+pub struct Cell {
+    id: CellId,
+    announcer: Arc<Announcer>,
+    supervisors: Arc<Supervisors>,
+    stager: Stager,
+    ledger: LedgerFile,
+    tasks: JoinSet<()>,
+    _lock: Flock<File>,
+}
+
+/// What becomes of the instances when a cell stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopMode {
+    /// They run on, and the next start adopts them.
+    LeaveRunning,
+    /// They are ended, by force after this time; the next start brings them up again.
+    StopInstances(Duration),
+}
+
+impl Cell {
+    /// Adopts what an earlier process left, and begins to work in the background.
+    pub async fn start(settings: CellSettings, bus: Arc<dyn Bus>) -> Result<Cell, CellError> {
+        settings.validate().map_err(CellError::Settings)?;
+        let settings = Arc::new(settings);
+        std::fs::create_dir_all(&settings.data_dir).map_err(CellError::io(&settings.data_dir))?;
+        let lock = identity::lock(&settings.data_dir)?;
+        let identity = Identity::load(&settings.data_dir, unix_ms())?;
+        let (id, incarnation) = (identity.cell, identity.incarnation);
+        let uids = settings.uids.clone().filter(|_| users::can_separate());
+        let users = Arc::new(Users::new(uids, fastrand::u32(..)));
+        let places = Places::make(&settings, id, users.are_separate())?;
+
+        // Subscribed before anything is announced: nothing that follows an announcement may be missed.
+        let pokes = bus.subscribe(&subject::cell_poke(id)).await?;
+        let commands_in = bus.subscribe(&subject::cell_command(id)).await?;
+
+        let (ledger, found) = LedgerFile::open(&settings.data_dir)?;
+        let driver: Arc<dyn Driver> = Arc::new(ProcessDriver::new(
+            places.instances.clone(),
+            settings.shim.clone(),
+            settings.logs,
+            users.are_separate(),
+        ));
+        let stager = make_stager(&settings, &places, &bus, &users);
+        let context = make_context(&settings, &places, &ledger, &driver, users)?;
+        let announcer = Arc::new(Announcer {
+            cell: id,
+            incarnation,
+            driver: driver.name(),
+            memory_bytes: settings.memory.unwrap_or(ByteSize(total_memory() / 10 * 8)).0,
+            builders: stager.builders(),
+            bus: Arc::clone(&bus),
+            board: context.board.clone(),
+            host: Mutex::default(),
+            cordoned: AtomicBool::new(identity.cordoned),
+            desired: AtomicU64::new(ledger.read(|l| l.desired.revision.0)),
+            seq: AtomicU64::new(0),
+            settings,
+        });
+        let supervisors = Arc::new(Supervisors::new(context));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(ledger.clone().run_writer());
+        adoption::adopt(&supervisors, found).await;
+        if found != Found::Broken {
+            supervisors.apply(&ledger.read(|l| l.desired.instances.clone()));
+        }
+
+        let commands = Arc::new(Commands {
+            followers: Followers::new(Arc::clone(&bus)),
+            driver: Arc::clone(&driver),
+            stager: stager.clone(),
+            announcer: Arc::clone(&announcer),
+            identity: Mutex::new(identity),
+            ended_logs: places.ended_logs.clone(),
+            bus: Arc::clone(&bus),
+        });
+        tasks.spawn(commands.run(commands_in));
+        tasks.spawn(run_sampler(Arc::clone(&announcer), driver));
+        tasks.spawn(Arc::clone(&announcer).run());
+        let syncer = Syncer {
+            bus,
+            cell: id,
+            incarnation,
+            supervisors: Arc::clone(&supervisors),
+            announcer: Arc::clone(&announcer),
+        };
+        tasks.spawn(syncer.run(pokes));
+        tracing::info!(cell = %id, "cell started");
+        Ok(Cell { id, announcer, supervisors, stager, ledger, tasks, _lock: lock })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> CellId {
+        self.id
+    }
+
+    /// Stops working. Builds are ended in either mode.
+    pub async fn stop(mut self, mode: StopMode) {
+        match mode {
+            StopMode::LeaveRunning => {
+                self.stager.stop().await;
+                self.supervisors.abandon_all().await;
+            }
+            StopMode::StopInstances(within) => {
+                tokio::join!(self.stager.stop(), self.supervisors.end_all(within));
+            }
+        }
+        self.tasks.shutdown().await;
+        if mode != StopMode::LeaveRunning {
+            // Instances that run on are served on: gateways keep them until a new process announces, or they expire.
+            self.announcer.announce(true).await;
+        }
+        if let Err(error) = self.ledger.save().await {
+            tracing::error!(%error, "the ledger was not written");
+        }
+    }
+}
+
+fn make_context(
+    settings: &Arc<CellSettings>,
+    places: &Places,
+    ledger: &LedgerFile,
+    driver: &Arc<dyn Driver>,
+    users: Arc<Users>,
+) -> Result<Arc<Context>, CellError> {
+    let blobs = BlobClient::new(&settings.api, &settings.token);
+    let artifacts =
+        Artifacts::open(places.artifacts.clone(), blobs, settings.artifact_cache, settings.disk_reserve)
+            .map_err(CellError::io(&places.artifacts))?;
+    Ok(Arc::new(Context {
+        settings: Arc::clone(settings),
+        driver: Arc::clone(driver),
+        artifacts,
+        ledger: ledger.clone(),
+        board: Board::default(),
+        ports: Ports::new(settings.ports.clone(), settings.address),
+        users,
+        binary: places.binary.clone(),
+    }))
+}
+
+fn make_stager(settings: &CellSettings, places: &Places, bus: &Arc<dyn Bus>, users: &Arc<Users>) -> Stager {
+    Stager::new(StagingSeam {
+        blobs: BlobClient::new(&settings.api, &settings.token),
+        bus: Arc::clone(bus),
+        launcher: BuildLauncher::new(settings.shim.clone(), Arc::clone(users)),
+        work_dir: places.builds.clone(),
+        cache_dir: places.build_cache.clone(),
+        path: settings.path.clone(),
+        builds_at_once: settings.builds_at_once,
+        disk_reserve: settings.disk_reserve,
+        environment: settings.builds.clone(),
+    })
+}
+
+/// Samples machine and instances at the pace of announcements; never returns.
+async fn run_sampler(announcer: Arc<Announcer>, driver: Arc<dyn Driver>) {
+    let mut host = HostSampler::default();
+    let mut tick = tokio::time::interval(Duration::from_millis(ANNOUNCE_INTERVAL_MS));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        *announcer.host.lock().unwrap_or_else(PoisonError::into_inner) = host.sample();
+        let usages = driver.sample(&announcer.board.running()).await;
+        announcer.board.note_usage(&usages);
+    }
+}
+
+/// Keeps the desired set fresh.
+struct Syncer {
+    bus: Arc<dyn Bus>,
+    cell: CellId,
+    incarnation: Incarnation,
+    supervisors: Arc<Supervisors>,
+    announcer: Arc<Announcer>,
+}
+
+impl Syncer {
+    async fn run(self, mut pokes: Subscription) {
+        let interval = self.supervisors.context().settings.sync_interval;
+        let (mut at_least, mut pause) = (Revision(0), Duration::ZERO);
+        let mut retry = RETRY;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                poke = pokes.next() => match poke.map(|message| towpath_wire::decode::<CellPoke>(&message.payload)) {
+                    Some(Ok(poke)) if self.is_stale(&poke) => continue,
+                    Some(Ok(poke)) => at_least = at_least.max(poke.revision),
+                    Some(Err(error)) => {
+                        tracing::warn!(%error, "a poke cannot be read");
+                        continue;
+                    }
+                    None => return,
+                },
+            }
+            match load_desired(&*self.bus, self.cell, self.incarnation, at_least).await {
+                Ok(desired) => {
+                    let is_behind = desired.revision < at_least;
+                    self.accept(desired).await;
+                    retry = RETRY;
+                    pause = if is_behind { RETRY } else { interval };
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "what should run could not be read; running on with what is known");
+                    pause = retry;
+                    retry = (retry * 2).min(interval);
+                }
+            }
+        }
+    }
+
+    fn is_stale(&self, poke: &CellPoke) -> bool {
+        self.supervisors.context().ledger.read(|ledger| poke.epoch < ledger.desired.epoch)
+    }
+
+    async fn accept(&self, desired: crate::desired::Desired) {
+        let context = self.supervisors.context();
+        if !context.ledger.read(|ledger| ledger.desired.yields_to(&desired)) {
+            tracing::warn!(epoch = desired.epoch, revision = %desired.revision, "a stale desired set was refused");
+            return;
+        }
+        let is_new = context.ledger.read(|ledger| ledger.desired != desired);
+        if is_new {
+            context.ledger.change(|ledger| ledger.desired = desired.clone());
+        }
+        self.supervisors.apply(&desired.instances);
+        if self.announcer.desired.swap(desired.revision.0, Ordering::Relaxed) != desired.revision.0 {
+            self.announcer.board.mark_changed();
+        }
+        if is_new {
+            let wanted: HashSet<_> = desired.instances.iter().map(|spec| spec.artifact).collect();
+            context.artifacts.collect(&wanted).await;
+        }
+    }
+}
+
+/// Only for ids and the incarnation.
+fn unix_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(0)
+}

@@ -1,0 +1,122 @@
+//! Commands that come over the bus, and their answers.
+
+use crate::announce::Announcer;
+use crate::driver::Driver;
+use crate::identity::Identity;
+use crate::logs::{self, Followers};
+use crate::staging::Stager;
+use bytes::Bytes;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use towpath_bus::{Bus, Message, Subscription};
+use towpath_types::{ErrorCode, InstanceId};
+use towpath_wire::cell::{CellCommand, CellReply};
+use towpath_wire::log::LogQuery;
+
+/// Lines in one answer.
+const TAIL_LINES: usize = 10_000;
+/// Text in one answer. The bus carries a million bytes, and JSON may double most texts.
+const TAIL_BYTES: usize = 450_000;
+
+/// Answers commands.
+pub(crate) struct Commands {
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) stager: Stager,
+    pub(crate) followers: Followers,
+    pub(crate) announcer: Arc<Announcer>,
+    pub(crate) identity: Mutex<Identity>,
+    /// Logs of instances that are gone.
+    pub(crate) ended_logs: PathBuf,
+}
+
+impl Commands {
+    /// Answers until the subscription ends; each command in a task of its own, so that none waits for another.
+    pub(crate) async fn run(self: Arc<Self>, mut subscription: Subscription) {
+        while let Some(message) = subscription.next().await {
+            let this = Arc::clone(&self);
+            tokio::spawn(async move { this.answer(message).await });
+        }
+    }
+
+    async fn answer(&self, message: Message) {
+        let reply = match towpath_wire::decode::<CellCommand>(&message.payload) {
+            Ok(command) => self.obey(command).await,
+            Err(error) => refused(ErrorCode::Malformed, error.to_string()),
+        };
+        let Some(to) = message.reply else { return };
+        if let Err(error) = self.bus.publish(&to, Bytes::from(towpath_wire::encode(&reply))).await {
+            tracing::warn!(%error, "an answer to a command was not sent");
+        }
+    }
+
+    async fn obey(&self, command: CellCommand) -> CellReply {
+        match command {
+            CellCommand::Stage(job) => match self.stager.stage(job).await {
+                Ok(()) => CellReply::Accepted,
+                Err(refusal) => refused(refusal.code, refusal.message),
+            },
+            CellCommand::CancelStage { operation } => {
+                self.stager.cancel(operation).await;
+                CellReply::Accepted
+            }
+            CellCommand::Logs(query) => self.logs(query).await,
+            CellCommand::Cordon { on } => self.cordon(on).await,
+        }
+    }
+
+    async fn logs(&self, query: LogQuery) -> CellReply {
+        let Some(dir) = self.log_dir(query.instance) else {
+            return refused(
+                ErrorCode::NotFound,
+                format!("the cell has no log of instance {}", query.instance),
+            );
+        };
+        let (path, lines) = (dir.clone(), query.tail.min(TAIL_LINES));
+        let mut bytes = TAIL_BYTES;
+        loop {
+            let path = path.clone();
+            let read = move || logs::tail(&path, lines, bytes);
+            let Ok((lines, position)) = tokio::task::spawn_blocking(read).await else {
+                return refused(ErrorCode::Internal, "the log could not be read".into());
+            };
+            let reply = CellReply::Log { lines };
+            // Text that JSON has to escape much may still be too large.
+            if towpath_wire::encode(&reply).len() > towpath_bus::MAX_PAYLOAD {
+                bytes /= 2;
+                continue;
+            }
+            if query.follow_ms > 0 {
+                self.followers.follow(query.instance, dir, position, Duration::from_millis(query.follow_ms));
+            }
+            return reply;
+        }
+    }
+
+    fn log_dir(&self, instance: InstanceId) -> Option<PathBuf> {
+        let candidates = [self.driver.log_dir(instance), self.ended_logs.join(instance.to_string())];
+        candidates.into_iter().find(|dir| dir.is_dir())
+    }
+
+    async fn cordon(&self, on: bool) -> CellReply {
+        let saved = {
+            let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+            identity.cordoned = on;
+            identity.save()
+        };
+        self.announcer.cordoned.store(on, Ordering::Relaxed);
+        self.announcer.announce(false).await;
+        match saved {
+            Ok(()) => CellReply::Accepted,
+            Err(error) => {
+                refused(ErrorCode::StorageFull, format!("it holds until the cell restarts only: {error}"))
+            }
+        }
+    }
+}
+
+fn refused(code: ErrorCode, message: String) -> CellReply {
+    CellReply::Refused { code, message }
+}

@@ -1,0 +1,70 @@
+//! A running instance, held by the pidfd of its shim.
+
+use super::{leftovers, read_json};
+use crate::driver::{Exit, ExitHow, Process};
+use crate::kernel::{open_pidfd, signal_pidfd, watch_pidfd};
+use crate::launch::{ENDED_FILE, Ended, Started};
+use async_trait::async_trait;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use towpath_types::InstanceId;
+
+/// Longest time that a shim gets to kill its tree; then its work is done from here.
+const SHIM_KILLS_WITHIN: Duration = Duration::from_secs(10);
+
+pub(super) struct ShimHandle {
+    instance: InstanceId,
+    control: PathBuf,
+    started: Started,
+    pidfd: AsyncFd<OwnedFd>,
+}
+
+impl ShimHandle {
+    /// Fails when the shim has gone already, or there is no runtime.
+    pub(super) fn open(instance: InstanceId, control: PathBuf, started: Started) -> io::Result<Self> {
+        let pidfd = watch_pidfd(open_pidfd(started.shim.pid)?)?;
+        Ok(Self { instance, control, started, pidfd })
+    }
+
+    async fn shim_has_ended(&self) {
+        // Readable once it has ended, and from then on.
+        let _ = self.pidfd.readable().await.map(|mut guard| guard.retain_ready());
+    }
+}
+
+#[async_trait]
+impl Process for ShimHandle {
+    fn started(&self) -> &Started {
+        &self.started
+    }
+
+    async fn wait(&self) -> Exit {
+        self.shim_has_ended().await;
+        match read_json::<Ended>(&self.control.join(ENDED_FILE)).await {
+            Some(ended) => ended.into(),
+            None => {
+                // The shim was killed, so nobody has ended the app.
+                leftovers::kill(self.instance, &self.started).await;
+                Exit { how: ExitHow::Lost, ran: None }
+            }
+        }
+    }
+
+    async fn terminate(&self) {
+        if let Err(error) = signal_pidfd(self.pidfd.get_ref(), libc::SIGTERM) {
+            tracing::debug!(instance = %self.instance, %error, "the supervisor has gone before SIGTERM");
+        }
+    }
+
+    async fn kill(&self) {
+        let _ = signal_pidfd(self.pidfd.get_ref(), libc::SIGUSR1);
+        if tokio::time::timeout(SHIM_KILLS_WITHIN, self.shim_has_ended()).await.is_err() {
+            tracing::warn!(instance = %self.instance, "the supervisor does not end; killing it and the instance");
+            let _ = signal_pidfd(self.pidfd.get_ref(), libc::SIGKILL);
+            leftovers::kill(self.instance, &self.started).await;
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Why a cell could not start.
+
+use std::path::PathBuf;
+
+/// Why [`crate::Cell::start`] failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CellError {
+    /// The settings are not valid.
+    #[error("the cell's settings are not valid: {}", .0.join("; "))]
+    Settings(Vec<String>),
+    /// Another cell process holds the data directory.
+    #[error("another cell runs on {0}")]
+    InUse(PathBuf),
+    /// A file or directory of its own could not be used.
+    #[error("the cell cannot use {path}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The bus refused a subscription.
+    #[error("the cell cannot subscribe on the bus")]
+    Bus(#[from] towpath_bus::BusError),
+}
+
+impl CellError {
+    /// For `map_err`: an I/O error at `path`.
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}

@@ -1,0 +1,106 @@
+//! From a spec to what is really run.
+
+use crate::CellSettings;
+use crate::driver::StartRequest;
+use std::collections::BTreeMap;
+use std::path::Path;
+use towpath_types::ByteSize;
+use towpath_wire::cell::InstanceSpec;
+
+/// Limits where a spec names none.
+const MEMORY: ByteSize = ByteSize::mib(512);
+const FILES: u64 = 16_384;
+const PROCESSES: u64 = 1024;
+
+/// The memory limit.
+pub(crate) fn memory_limit(spec: &InstanceSpec) -> ByteSize {
+    spec.limits.memory.unwrap_or(MEMORY)
+}
+
+/// Everything that a driver needs; `home` is the instance's own directory, `binary` a copy of the platform that it may run.
+pub(crate) fn start_request(
+    spec: &InstanceSpec,
+    settings: &CellSettings,
+    port: u16,
+    user: Option<u32>,
+    home: &Path,
+    binary: &Path,
+) -> StartRequest {
+    StartRequest {
+        instance: spec.instance,
+        command: spec.command.clone(),
+        env: environment(spec, settings, port, home, binary),
+        user,
+        memory: memory_limit(spec),
+        files: spec.limits.files.unwrap_or(FILES),
+        processes: spec.limits.processes.unwrap_or(PROCESSES),
+    }
+}
+
+/// The spec's variables, and over them those that the platform sets. Variables that no process can have (an empty name, `=` in the
+/// name, NUL) are left out: they would make every start fail.
+fn environment(
+    spec: &InstanceSpec,
+    settings: &CellSettings,
+    port: u16,
+    home: &Path,
+    binary: &Path,
+) -> BTreeMap<String, String> {
+    let is_possible =
+        |name: &str, value: &str| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
+    let mut env: BTreeMap<String, String> = spec
+        .env
+        .iter()
+        .filter(|(name, value)| is_possible(name, value))
+        .map(|(n, v)| (n.clone(), v.clone()))
+        .collect();
+    // Only this one may be the app's own choice.
+    env.entry("PATH".into()).or_insert_with(|| settings.path.clone());
+    let host = if settings.address.is_loopback() { settings.address.to_string() } else { "0.0.0.0".into() };
+    let ours = [
+        ("PORT", port.to_string()),
+        ("HOST", host),
+        ("HOME", home.display().to_string()),
+        ("TOWPATH_APP", spec.app.app.to_string()),
+        ("TOWPATH_SPACE", spec.app.space.to_string()),
+        ("TOWPATH_ORG", spec.app.org.to_string()),
+        ("TOWPATH_LANE", spec.lane.to_string()),
+        ("TOWPATH_INSTANCE", spec.instance.to_string()),
+        ("TOWPATH_INSTANCE_INDEX", spec.ordinal.to_string()),
+        ("TOWPATH_RELEASE", spec.release.to_string()),
+        ("TOWPATH_GATEWAY", settings.gateway_url.clone()),
+        ("TOWPATH_DOMAIN", settings.domain.clone()),
+        ("TOWPATH_MEMORY", (memory_limit(spec).0 >> 20).to_string()),
+        ("TOWPATH_BIN", binary.display().to_string()),
+    ];
+    env.extend(ours.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::spec;
+
+    #[test]
+    fn the_platforms_variables_win_and_impossible_ones_are_left_out() {
+        let mut spec = spec(1);
+        for (name, value) in
+            [("PORT", "1"), ("PATH", "/opt"), ("A=B", "x"), ("", "x"), ("NUL", "a\0b"), ("KEY", "v=w")]
+        {
+            spec.env.insert(name.into(), value.into());
+        }
+        let settings = CellSettings::new("/d", "http://127.0.0.1:1", "t");
+        let request =
+            start_request(&spec, &settings, 20_001, Some(7), Path::new("/home"), Path::new("/bin/towpath"));
+        let get = |name: &str| request.env.get(name).map(String::as_str);
+        assert_eq!(get("PORT"), Some("20001"));
+        assert_eq!(get("HOST"), Some("127.0.0.1"));
+        assert_eq!(get("PATH"), Some("/opt"));
+        assert_eq!(get("KEY"), Some("v=w"));
+        assert_eq!(get("TOWPATH_MEMORY"), Some("512"));
+        assert_eq!(get("TOWPATH_INSTANCE"), Some(spec.instance.to_string().as_str()));
+        assert_eq!(request.env.len(), 16);
+        assert_eq!((request.files, request.processes), (16_384, 1024));
+    }
+}

@@ -1,0 +1,144 @@
+//! Where a cell keeps its files.
+//!
+//! `data_dir/` (closed to others): `cell.json`, `ledger.json`, `artifacts/`, `build-cache/`, `ended-logs/`.
+//! `runtime_dir/` (others may pass through): `instances/<id>/`, `builds/`, `bin/`.
+
+use crate::{CellError, CellSettings, disk};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use towpath_types::CellId;
+
+/// Runtime directories of cells whose data directory is closed to other users.
+const SHARED: &str = "/var/lib/towpath/cells";
+/// In such a directory: the data directory that it belongs to.
+const OWNER_FILE: &str = "data-dir";
+
+/// All directories, made.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pub(crate) instances: PathBuf,
+    pub(crate) artifacts: PathBuf,
+    pub(crate) builds: PathBuf,
+    pub(crate) build_cache: PathBuf,
+    pub(crate) ended_logs: PathBuf,
+    /// The running binary, at a path where every user can run it.
+    pub(crate) binary: PathBuf,
+}
+
+impl Places {
+    /// Makes what is missing. With `separate_users` the runtime directory must be one that every user can pass through.
+    pub(crate) fn make(
+        settings: &CellSettings,
+        cell: CellId,
+        separate_users: bool,
+    ) -> Result<Self, CellError> {
+        let data = std::path::absolute(&settings.data_dir).map_err(CellError::io(&settings.data_dir))?;
+        let runtime = match &settings.runtime_dir {
+            Some(dir) => std::path::absolute(dir).map_err(CellError::io(dir))?,
+            None => choose_runtime(&data, cell, separate_users)?,
+        };
+        let make = |path: PathBuf, mode| -> Result<PathBuf, CellError> {
+            std::fs::create_dir_all(&path)
+                .and_then(|()| disk::set_mode(&path, mode))
+                .map_err(CellError::io(&path))?;
+            Ok(path)
+        };
+        make(runtime.clone(), 0o711)?;
+        let binary = match separate_users {
+            true => offer_binary(&settings.shim.program, &make(runtime.join("bin"), 0o711)?)
+                .map_err(CellError::io(runtime.join("bin")))?,
+            false => std::fs::read_link(&settings.shim.program).unwrap_or(settings.shim.program.clone()),
+        };
+        Ok(Self {
+            instances: make(runtime.join("instances"), 0o711)?,
+            builds: make(runtime.join("builds"), 0o711)?,
+            artifacts: make(data.join("artifacts"), 0o700)?,
+            build_cache: make(runtime.join("build-cache"), 0o711)?,
+            ended_logs: make(data.join("ended-logs"), 0o700)?,
+            binary,
+        })
+    }
+}
+
+fn choose_runtime(data: &Path, cell: CellId, separate_users: bool) -> Result<PathBuf, CellError> {
+    if !separate_users {
+        return Ok(data.join("run"));
+    }
+    // The data directory itself holds secrets only in files of mode 0600, so that passing through is harmless; its parents are
+    // not ours to open.
+    let parent_is_open = data.parent().is_none_or(disk::is_open_to_all);
+    if parent_is_open && disk::set_mode(data, 0o711).is_ok() {
+        return Ok(data.join("run"));
+    }
+    let dir = Path::new(SHARED).join(cell.to_string());
+    std::fs::create_dir_all(&dir).map_err(CellError::io(&dir))?;
+    remove_orphans(Path::new(SHARED));
+    let owner = dir.join(OWNER_FILE);
+    std::fs::write(&owner, data.as_os_str().as_encoded_bytes()).map_err(CellError::io(&owner))?;
+    tracing::info!(dir = %dir.display(), "instances run as other users, who cannot reach the data directory: they live here");
+    Ok(dir)
+}
+
+/// Removes runtime directories whose data directory is gone.
+fn remove_orphans(shared: &Path) {
+    for entry in std::fs::read_dir(shared).into_iter().flatten().flatten() {
+        let dir = entry.path();
+        let Ok(owner) = std::fs::read_to_string(dir.join(OWNER_FILE)) else { continue };
+        let is_gone = !Path::new(&owner).exists();
+        if is_gone && let Err(error) = disk::remove_tree(&dir) {
+            tracing::debug!(dir = %dir.display(), %error, "an orphaned runtime directory cannot be removed");
+        }
+    }
+}
+
+/// A hard link to the running binary, or a copy where none can be made.
+fn offer_binary(program: &Path, dir: &Path) -> io::Result<PathBuf> {
+    let source = std::fs::canonicalize(program)?;
+    let offered = dir.join("towpath");
+    let is_same = |a: &std::fs::Metadata, b: &std::fs::Metadata| {
+        (a.dev(), a.ino()) == (b.dev(), b.ino()) || (a.len() == b.len() && a.mtime() == b.mtime())
+    };
+    let about = std::fs::metadata(&source)?;
+    if std::fs::metadata(&offered).is_ok_and(|old| is_same(&old, &about)) {
+        return Ok(offered);
+    }
+    let new = dir.join("towpath.new");
+    disk::remove_if_there(&new)?;
+    // Only a file that others may execute anyway can be shared as it is.
+    let can_link = about.mode() & 0o005 == 0o005;
+    if !(can_link && std::fs::hard_link(&source, &new).is_ok()) {
+        std::fs::copy(&source, &new)?;
+        disk::set_mode(&new, 0o755)?;
+        std::fs::File::open(&new)?.set_modified(about.modified()?)?;
+    }
+    std::fs::rename(&new, &offered)?;
+    Ok(offered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binary_is_offered_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = offer_binary(Path::new("/bin/sh"), dir.path()).unwrap();
+        let inode = std::fs::metadata(&first).unwrap().ino();
+        assert_eq!(offer_binary(Path::new("/bin/sh"), dir.path()).unwrap(), first);
+        assert_eq!(std::fs::metadata(&first).unwrap().ino(), inode);
+    }
+
+    #[test]
+    fn runtime_directories_of_vanished_cells_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, owner) in [("gone", "/no/such/dir"), ("here", "/")] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            std::fs::write(dir.path().join(name).join(OWNER_FILE), owner).unwrap();
+        }
+        std::fs::create_dir(dir.path().join("unknown")).unwrap();
+        remove_orphans(dir.path());
+        assert!(!dir.path().join("gone").exists());
+        assert!(dir.path().join("here").exists() && dir.path().join("unknown").exists());
+    }
+}

@@ -1,0 +1,324 @@
+//! A cell with a manager, a bus and a blob store that a test drives.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code"
+)]
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use towpath_archive::{ArtifactOptions, pack_artifact};
+use towpath_bus::{Bus, MemoryBus};
+use towpath_cell::{Cell, CellSettings, ShimProgram, StopMode};
+use towpath_types::health::HealthCheck;
+use towpath_types::spec::{Limits, Wanted};
+use towpath_types::upstream::Protocol;
+use towpath_types::{AppName, AppRef, Digest, InstanceId, LaneName, Millis, Revision, SpaceRef};
+use towpath_wire::cell::{
+    CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState, SyncPage,
+    SyncRequest,
+};
+use towpath_wire::subject;
+
+/// Longest wait for anything.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The program that a test's cells use as shim.
+pub fn testbed() -> PathBuf {
+    env!("CARGO_BIN_EXE_cell-testbed").into()
+}
+
+/// Artifacts by digest, served over HTTP as a manager would.
+#[derive(Clone, Default)]
+pub struct Blobs {
+    stored: Arc<Mutex<HashMap<String, Bytes>>>,
+    pub requests: Arc<Mutex<u32>>,
+}
+
+impl Blobs {
+    pub async fn serve(&self, tasks: &mut JoinSet<()>) -> SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let blobs = self.clone();
+        tasks.spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let blobs = blobs.clone();
+                tokio::spawn(async move {
+                    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+                        *blobs.requests.lock().unwrap() += 1;
+                        assert_eq!(request.headers()["authorization"], "Bearer token");
+                        let found = blobs.stored.lock().unwrap().get(request.uri().path()).cloned();
+                        async move {
+                            let status = if found.is_some() { 200 } else { 404 };
+                            let body = Full::new(found.unwrap_or_default());
+                            hyper::Response::builder().status(status).body(body)
+                        }
+                    });
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        address
+    }
+
+    /// Packs files (name, content) and stores them as an artifact.
+    pub fn add(&self, files: &[(&str, &str)]) -> (Digest, u64) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            std::fs::write(dir.path().join(name), content).unwrap();
+        }
+        let mut packed = Vec::new();
+        let summary = pack_artifact(dir.path(), &ArtifactOptions { owner: None }, &mut packed).unwrap();
+        let size = packed.len() as u64;
+        self.put(summary.digest, packed);
+        (summary.digest, size)
+    }
+
+    pub fn put(&self, digest: Digest, bytes: Vec<u8>) {
+        self.stored.lock().unwrap().insert(format!("/internal/v1/artifacts/{digest}"), bytes.into());
+    }
+}
+
+/// What the fake manager answers.
+#[derive(Clone)]
+pub struct Wish {
+    pub epoch: u64,
+    pub revision: u64,
+    pub instances: Vec<InstanceSpec>,
+    pub page: usize,
+    pub silent: bool,
+}
+
+/// A cell and everything around it.
+pub struct Stage {
+    pub dir: tempfile::TempDir,
+    pub bus: Arc<MemoryBus>,
+    pub blobs: Blobs,
+    pub wish: Arc<Mutex<Wish>>,
+    pub announced: watch::Receiver<Option<CellAnnounce>>,
+    pub settings: CellSettings,
+    pub cell: Option<Cell>,
+    tasks: JoinSet<()>,
+}
+
+impl Stage {
+    pub async fn new() -> Self {
+        let mut tasks = JoinSet::new();
+        let dir = tempfile::tempdir().unwrap();
+        open_to_all(dir.path());
+        let bus = Arc::new(MemoryBus::new());
+        let blobs = Blobs::default();
+        let api = blobs.serve(&mut tasks).await;
+        let wish =
+            Arc::new(Mutex::new(Wish { epoch: 1, revision: 1, instances: vec![], page: 100, silent: false }));
+        spawn_manager(&bus, &wish, &mut tasks).await;
+        let announced = spawn_listener(&bus, &mut tasks).await;
+        let mut settings = CellSettings::new(dir.path().join("data"), format!("http://{api}"), "token");
+        settings.shim = ShimProgram { program: testbed(), args: vec!["__shim".into()] };
+        settings.sync_interval = Duration::from_millis(200);
+        Self { dir, bus, blobs, wish, announced, settings, cell: None, tasks }
+    }
+
+    pub async fn start(&mut self) {
+        self.cell = Some(Cell::start(self.settings.clone(), self.bus.clone()).await.unwrap());
+    }
+
+    pub async fn stop(&mut self, mode: StopMode) {
+        self.cell.take().unwrap().stop(mode).await;
+    }
+
+    /// Ends everything that runs.
+    pub async fn end(mut self) {
+        self.stop(StopMode::StopInstances(Duration::from_secs(2))).await;
+    }
+
+    /// Changes what should run and pokes the cell.
+    pub async fn want(&self, instances: Vec<InstanceSpec>) {
+        let (epoch, revision) = {
+            let mut wish = self.wish.lock().unwrap();
+            wish.revision += 1;
+            wish.instances = instances;
+            (wish.epoch, wish.revision)
+        };
+        let poke = CellPoke { epoch, revision: Revision(revision) };
+        if let Some(cell) = &self.cell {
+            self.bus
+                .publish(&subject::cell_poke(cell.id()), towpath_wire::encode(&poke).into())
+                .await
+                .unwrap();
+        }
+    }
+
+    /// Waits until an announcement satisfies the condition.
+    pub async fn until(&self, what: &str, mut holds: impl FnMut(&CellAnnounce) -> bool) -> CellAnnounce {
+        let mut announced = self.announced.clone();
+        let wait = announced.wait_for(|last| last.as_ref().is_some_and(&mut holds));
+        let found = tokio::time::timeout(PATIENCE, wait).await;
+        match found {
+            Ok(announce) => announce.unwrap().clone().unwrap(),
+            Err(_) => panic!("{what} did not come; last: {:#?}", self.announced.borrow().as_ref()),
+        }
+    }
+
+    /// Waits until the instance is announced in this state.
+    pub async fn until_state(&self, instance: InstanceId, state: InstanceState) -> InstanceReport {
+        let is_it = |report: &&InstanceReport| report.instance == instance && report.state == state;
+        let found = self.until(&format!("{state:?}"), |a| a.instances.iter().any(|r| is_it(&r))).await;
+        found.instances.iter().find(is_it).unwrap().clone()
+    }
+
+    pub async fn until_gone(&self, instance: InstanceId) {
+        self.until("its end", |a| a.instances.iter().all(|r| r.instance != instance)).await;
+    }
+
+    pub async fn command(&self, command: &CellCommand) -> CellReply {
+        let subject = subject::cell_command(self.cell.as_ref().unwrap().id());
+        let answer =
+            self.bus.request(&subject, towpath_wire::encode(command).into(), PATIENCE).await.unwrap();
+        towpath_wire::decode(&answer).unwrap()
+    }
+
+    /// A spec that runs `command` beside these files.
+    pub fn spec(&self, files: &[(&str, &str)], command: &str) -> InstanceSpec {
+        spec(self.blobs.add(files), command)
+    }
+
+    pub fn instance_dir(&self, instance: InstanceId) -> PathBuf {
+        self.dir.path().join("data/run/instances").join(instance.to_string())
+    }
+}
+
+pub fn spec((artifact, artifact_bytes): (Digest, u64), command: &str) -> InstanceSpec {
+    let mut random = [0; 10];
+    fastrand::fill(&mut random);
+    InstanceSpec {
+        instance: InstanceId::mint(1, random),
+        app: AppRef::new(&SpaceRef::first(), AppName::new("shop").unwrap()),
+        lane: LaneName::base(),
+        ordinal: 3,
+        release: artifact,
+        artifact,
+        artifact_bytes,
+        command: command.into(),
+        env: BTreeMap::new(),
+        limits: Limits::default(),
+        health: HealthCheck {
+            interval: Millis(200),
+            timeout: Millis(1000),
+            start_timeout: Millis::secs(10),
+            ..HealthCheck::default()
+        },
+        protocol: Protocol::Http1,
+        grace: Millis::secs(5),
+        wanted: Wanted::Run,
+    }
+}
+
+/// Temporary directories are closed; instances run as other users when root.
+pub fn open_to_all(dir: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o711)).unwrap();
+}
+
+async fn spawn_manager(bus: &Arc<MemoryBus>, wish: &Arc<Mutex<Wish>>, tasks: &mut JoinSet<()>) {
+    let mut requests = bus.subscribe_queue(subject::CELL_SYNC, subject::MANAGERS).await.unwrap();
+    let (bus, wish) = (bus.clone(), wish.clone());
+    tasks.spawn(async move {
+        while let Some(message) = requests.next().await {
+            let request: SyncRequest = towpath_wire::decode(&message.payload).unwrap();
+            let wish = wish.lock().unwrap().clone();
+            if wish.silent {
+                continue;
+            }
+            let from: usize = request.cursor.map_or(0, |cursor| cursor.parse().unwrap());
+            let to = (from + wish.page).min(wish.instances.len());
+            let page = SyncPage {
+                epoch: wish.epoch,
+                revision: Revision(wish.revision),
+                instances: wish.instances[from..to].to_vec(),
+                next: (to < wish.instances.len()).then(|| to.to_string()),
+            };
+            bus.publish(&message.reply.unwrap(), towpath_wire::encode(&page).into()).await.unwrap();
+        }
+    });
+}
+
+async fn spawn_listener(
+    bus: &Arc<MemoryBus>,
+    tasks: &mut JoinSet<()>,
+) -> watch::Receiver<Option<CellAnnounce>> {
+    let mut announcements = bus.subscribe(subject::CELL_ANNOUNCE_ALL).await.unwrap();
+    let (sender, receiver) = watch::channel(None);
+    tasks.spawn(async move {
+        while let Some(message) = announcements.next().await {
+            sender.send_replace(Some(towpath_wire::decode(&message.payload).unwrap()));
+        }
+    });
+    receiver
+}
+
+/// Polls until the condition holds.
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not come");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Living processes of the instance.
+pub fn processes_of(instance: InstanceId) -> Vec<u32> {
+    let mark = format!("TOWPATH_INSTANCE={instance}");
+    let pids =
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    let is_marked = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|env| env.split(|b| *b == 0).any(|entry| entry == mark.as_bytes()))
+    };
+    pids.filter(is_marked).collect()
+}
+
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// An HTTP server that says which variant it is, in files of an artifact.
+pub const SERVER: &str = r#"
+import http.server, os, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = b"hello"
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *args):
+        pass
+http.server.ThreadingHTTPServer((os.environ.get("HOST", "127.0.0.1"), int(os.environ["PORT"])), Handler).serve_forever()
+"#;
+
+/// What the server answers, or why not.
+pub async fn fetch(port: u16) -> std::io::Result<String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
