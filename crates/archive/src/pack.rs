@@ -6,6 +6,7 @@ use crate::limits::Limits;
 use crate::walk::{Item, Kind, Sizes, WalkOptions, walk};
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use towpath_types::Digest;
@@ -213,15 +214,35 @@ impl<'a, W: Write> Tar<'a, W> {
         match &item.kind {
             Kind::Dir => {
                 let mut header = header(tar::EntryType::Directory, 0o755, 0);
-                self.builder.append_data(&mut header, &item.path, io::empty()).map_err(PackError::Write)?;
+                self.name(&mut header, &item.path, None)?;
+                self.builder.append(&header, io::empty()).map_err(PackError::Write)?;
             }
             Kind::Link { target } => {
                 let mut header = header(tar::EntryType::Symlink, 0o777, 0);
-                self.builder.append_link(&mut header, &item.path, target).map_err(PackError::Write)?;
+                self.name(&mut header, &item.path, Some(target))?;
+                self.builder.append(&header, io::empty()).map_err(PackError::Write)?;
             }
             Kind::File { executable, .. } => self.append_file(&item.path, *executable)?,
         }
         self.counts.add_entry(&item.kind);
+        Ok(())
+    }
+
+    /// Names an entry. Names that do not fit into a header go into GNU's entries before it; any bytes are good.
+    fn name(&mut self, entry: &mut tar::Header, path: &Path, link: Option<&Path>) -> Result<(), PackError> {
+        let link = link.map(|link| link.as_os_str().as_bytes()).unwrap_or_default();
+        let path = path.as_os_str().as_bytes();
+        for (name, kind) in [(link, tar::EntryType::GNULongLink), (path, tar::EntryType::GNULongName)] {
+            if name.len() > NAME {
+                let mut long = header(kind, 0o644, name.len() as u64 + 1);
+                copy_name(&mut long.as_old_mut().name, b"././@LongLink");
+                long.set_cksum();
+                self.builder.append(&long, name.chain(&[0_u8][..])).map_err(PackError::Write)?;
+            }
+        }
+        copy_name(&mut entry.as_old_mut().name, path);
+        copy_name(&mut entry.as_old_mut().linkname, link);
+        entry.set_cksum();
         Ok(())
     }
 
@@ -247,7 +268,8 @@ impl<'a, W: Write> Tar<'a, W> {
         let mut header = header(tar::EntryType::Regular, if executable { 0o755 } else { 0o644 }, bytes);
         // What is appended to the file from now on is not taken; what is cut off is an error.
         let mut exact = Exact { file, left: bytes, fault: None };
-        let result = self.builder.append_data(&mut header, relative, &mut exact);
+        self.name(&mut header, relative, None)?;
+        let result = self.builder.append(&header, &mut exact);
         match exact.fault {
             Some(Fault::Short) => Err(PackError::Changed { path: relative.to_path_buf() }),
             Some(Fault::Read(source)) => Err(PackError::Read { path, source }),
@@ -264,6 +286,15 @@ impl<'a, W: Write> Tar<'a, W> {
 
 /// `O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC` on Linux.
 const O_NOFOLLOW_NONBLOCK: i32 = 0o400_000 | 0o4_000;
+
+/// Bytes of a name that a header holds.
+const NAME: usize = 100;
+
+fn copy_name(field: &mut [u8; NAME], name: &[u8]) {
+    for (to, from) in field.iter_mut().zip(name) {
+        *to = *from;
+    }
+}
 
 fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
@@ -311,5 +342,22 @@ impl Read for Exact {
                 Err(io::Error::from(kind))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_became_shorter_is_an_error_that_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("short"), "12345").unwrap();
+        let file = std::fs::File::open(dir.path().join("short")).unwrap();
+        let mut exact = Exact { file, left: 10, fault: None };
+        assert!(io::copy(&mut exact, &mut io::sink()).is_err());
+        assert!(matches!(exact.fault, Some(Fault::Short)));
+        let error = PackError::Changed { path: "short".into() };
+        assert!(error.to_string().contains("short changed while"), "{error}");
     }
 }
