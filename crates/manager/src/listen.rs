@@ -41,7 +41,7 @@ async fn hear(core: &Core, mailboxes: &Mailboxes, mut cells: Subscription, mut g
     loop {
         tokio::select! {
             message = cells.next() => match message {
-                Some(message) => hear_cell(core, mailboxes, &message),
+                Some(message) => hear_cell(core, mailboxes, &message).await,
                 None => return,
             },
             message = gateways.next() => match message {
@@ -73,9 +73,13 @@ fn read<M: WireMessage>(message: &Message) -> Option<M> {
         .ok()
 }
 
-fn hear_cell(core: &Core, mailboxes: &Mailboxes, message: &Message) {
+async fn hear_cell(core: &Core, mailboxes: &Mailboxes, message: &Message) {
     let Some(announce) = read::<CellAnnounce>(message) else { return };
     let (cell, leaving) = (announce.cell, announce.leaving);
+    let missed = core.cache.cell_changed(cell).filter(|changed| announce.desired < *changed);
+    if let Some(revision) = missed.filter(|_| !leaving && core.fence().is_some()) {
+        crate::reconcile::group::poke(core, cell, revision).await;
+    }
     let change = core.soft.hear_cell(announce);
     for instance in &change.instances {
         if let Some(group) = core.cache.group_of(*instance) {

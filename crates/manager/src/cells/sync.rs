@@ -64,14 +64,14 @@ async fn answer(core: &Core, message: Message) {
 
 /// The page that a request asks for.
 fn find_page(core: &Core, request: &SyncRequest) -> SyncPage {
-    let now = core.cache.revision();
     let cursor = request.cursor.as_deref().and_then(parse_cursor);
     let after = cursor.map(|(_, instance)| instance);
     let (changed, found) = core.cache.cell_instances(request.cell, after, PAGE_INSTANCES);
-    // A later page keeps the first one's revision as long as the cell's set has not changed since.
+    // The set is the same at every revision from `changed` to the cache's; the lowest that serves makes no news of none.
+    // A later page keeps the first one's revision as long as the set has not changed since.
     let revision = match cursor {
         Some((first, _)) if changed <= first => first,
-        _ => now,
+        _ => changed.max(request.at_least),
     };
     let whole = found.len() < PAGE_INSTANCES;
     let mut page = SyncPage { epoch: core.epoch(), revision, instances: Vec::new(), next: None };

@@ -171,6 +171,11 @@ impl Cache {
         })
     }
 
+    /// The revision that last changed what a cell should run; `None` = nothing ever did.
+    pub fn cell_changed(&self, cell: CellId) -> Option<Revision> {
+        self.read(|inner| inner.by_cell.get(&cell).map(|set| set.changed))
+    }
+
     /// Instances of a cell behind `after`, in order, at most `limit`, and the revision that last changed the set.
     pub fn cell_instances(
         &self,

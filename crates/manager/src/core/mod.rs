@@ -8,12 +8,14 @@ pub mod clock;
 mod commit;
 pub mod keys;
 pub mod outcome;
+pub mod placing;
 mod routing_view;
 pub mod soft;
 
 use crate::settings::ManagerSettings;
 use cache::Cache;
 use clock::Clock;
+use placing::PlacingLedger;
 use soft::SoftState;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -38,6 +40,8 @@ pub struct Core {
     pub soft: SoftState,
     /// Hard state in memory.
     pub cache: Cache,
+    /// Room that plans have taken.
+    pub(crate) placing: PlacingLedger,
     fence: RwLock<Option<Fence>>,
     epoch: AtomicU64,
     store_up: AtomicBool,
@@ -62,6 +66,7 @@ impl Core {
             bus,
             manager,
             soft: SoftState::new(clock.clone()),
+            placing: PlacingLedger::new(clock.clone()),
             clock,
             cache: Cache::default(),
             fence: RwLock::new(None),

@@ -1,12 +1,69 @@
-//! The reconciler of groups: load → plan → apply.
+//! The reconciler of groups: load (from the caches) → plan (pure) → apply (commit the status, tell the cells).
+//!
+//! Level-triggered and idempotent: whatever activates it, it looks at what is, and does the next step. A commit that fails
+//! for any reason is simply planned again.
+
+mod apply;
+mod load;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use apply::poke;
 
 use super::Mailboxes;
 use crate::core::Core;
 use crate::core::keys::GroupRef;
 use std::time::Duration;
+use towpath_plan::rollout::{GroupPlan, plan_group};
+use towpath_types::spec::RolloutPhase;
+
+/// Pause after a commit that failed for a while.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// Looks at one group once; says when to look again at the latest.
 pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef) -> Option<Duration> {
-    let _ = (core, mailboxes, name);
-    None
+    let Some(fence) = core.fence() else { return Some(RETRY) };
+    let Some(plan) = plan_next(core, &name) else {
+        // Gone: whoever deleted it took its instances with it.
+        mailboxes.set_settled(&name, true);
+        return None;
+    };
+    let Planned { plan, group, reservation } = plan;
+    let settled =
+        matches!(plan.status.phase, RolloutPhase::Steady | RolloutPhase::Failed) && plan.actions.is_empty();
+    mailboxes.set_settled(&name, settled);
+    let wake = Duration::from_millis(plan.wake_ms);
+    if plan.status == group.status {
+        return Some(wake);
+    }
+    let applied = apply::apply(core, fence, &name, &group, plan).await;
+    drop(reservation);
+    match applied {
+        Ok(()) => Some(wake),
+        Err(error) if error.is_transient() => Some(RETRY),
+        Err(error) => {
+            // A conflict: somebody else wrote it, and the feed brings what; look again soon.
+            tracing::debug!(group = %name, %error, "the plan was overtaken");
+            Some(Duration::from_millis(20))
+        }
+    }
+}
+
+/// A plan with what it was made from.
+struct Planned<'a> {
+    plan: GroupPlan,
+    group: crate::core::cache::CachedGroup,
+    /// Memory of new instances that is not in the cache yet; given back when dropped.
+    reservation: crate::core::placing::Reservation<'a>,
+}
+
+/// Plans the next step; `None` = the group is gone.
+fn plan_next<'a>(core: &'a Core, name: &GroupRef) -> Option<Planned<'a>> {
+    let loaded = load::load(core, name)?;
+    // Under one lock, so that two groups do not both take the last room of a cell.
+    let mut placing = core.placing.begin();
+    let cells = load::load_cells(core, &placing);
+    let plan = plan_group(&loaded.input(core, &cells, placing.budget()));
+    let reservation = placing.reserve(&plan);
+    Some(Planned { plan, group: loaded.group, reservation })
 }

@@ -1,0 +1,120 @@
+//! Gathers what a plan is made from. Reads memory only.
+
+use crate::core::Core;
+use crate::core::cache::CachedGroup;
+use crate::core::keys::GroupRef;
+use crate::core::placing::Placing;
+use std::collections::BTreeMap;
+use towpath_plan::placement::CellView;
+use towpath_plan::rollout::{GroupInput, Life, Observed, find_version};
+use towpath_types::spec::{InstanceSettings, InstanceVersion};
+use towpath_types::{Generation, InstanceId, Millis};
+use towpath_wire::cell::InstanceState;
+
+/// All of one group.
+pub(super) struct Loaded {
+    pub(super) group: CachedGroup,
+    app_generation: Generation,
+    target: InstanceVersion,
+    settings: InstanceSettings,
+    start_timeout: Option<Millis>,
+    observed: BTreeMap<InstanceId, Observed>,
+    now_ms: u64,
+}
+
+/// Gathers; `None` = there is no such group.
+pub(super) fn load(core: &Core, name: &GroupRef) -> Option<Loaded> {
+    let group = core.cache.group(name)?;
+    let app = core.cache.app(&name.app);
+    let no_env = BTreeMap::new();
+    let env = app.as_ref().map_or(&no_env, |app| &app.spec.env);
+    let (target, settings) = find_version(&group.spec, env);
+    let release = core.cache.release(&name.app, target.release);
+    let start_timeout =
+        release.map(|release| settings.health.as_ref().unwrap_or(&release.spec.health).start_timeout);
+    let ids = group.status.assignments.iter().map(|assignment| assignment.instance);
+    let observed = core
+        .soft
+        .instances(ids)
+        .into_iter()
+        .map(|heard| {
+            let observed = Observed {
+                cell: heard.cell,
+                life: life_of(heard.report.state),
+                state_ms: heard.report.state_ms.saturating_add(heard.silent_ms),
+                restarts: heard.report.restarts,
+                reason: heard.report.reason,
+                heard: heard.heard,
+                in_flight: heard.in_flight,
+            };
+            (heard.report.instance, observed)
+        })
+        .collect();
+    Some(Loaded {
+        app_generation: app.map_or(Generation(0), |app| app.record.generation),
+        group,
+        target,
+        settings,
+        start_timeout,
+        observed,
+        now_ms: core.now_ms(),
+    })
+}
+
+impl Loaded {
+    /// As the planner takes it.
+    pub(super) fn input<'a>(&'a self, core: &'a Core, cells: &'a [CellView], budget: u32) -> GroupInput<'a> {
+        GroupInput {
+            now_ms: self.now_ms,
+            listening_ms: core.soft.listening_ms(),
+            spec: &self.group.spec,
+            generation: self.group.record.generation,
+            app_generation: self.app_generation,
+            target: self.target,
+            settings: &self.settings,
+            start_timeout: self.start_timeout,
+            status: &self.group.status,
+            observed: &self.observed,
+            cells,
+            policy: &core.settings.rollout,
+            budget,
+            entropy: u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..)),
+        }
+    }
+}
+
+/// All cells that have been heard, with what is promised to their instances.
+pub(super) fn load_cells(core: &Core, placing: &Placing<'_>) -> Vec<CellView> {
+    let promised = core.cache.promised_memory();
+    core.soft
+        .cells()
+        .into_iter()
+        .map(|heard| {
+            let announce = &heard.announce;
+            let stored = promised.get(&announce.cell).copied().unwrap_or_default();
+            CellView {
+                cell: announce.cell,
+                place: announce.place.clone(),
+                silent_ms: heard.silent_ms,
+                cordoned: announce.cordoned,
+                leaving: announce.leaving,
+                memory_bytes: announce.memory_bytes,
+                promised_bytes: stored.saturating_add(placing.reserved(announce.cell)),
+                load: f64::from(announce.host.cpu.max(announce.host.mem)),
+            }
+        })
+        .collect()
+}
+
+fn life_of(state: InstanceState) -> Life {
+    match state {
+        InstanceState::Starting => Life::Starting,
+        InstanceState::Ready => Life::Ready,
+        InstanceState::Unhealthy => Life::Unhealthy,
+        InstanceState::Draining => Life::Draining,
+        InstanceState::Stopping => Life::Stopping,
+        InstanceState::Backoff => Life::Backoff,
+        InstanceState::CrashLoop => Life::CrashLoop,
+        InstanceState::Failed => Life::Failed,
+    }
+}

@@ -1,0 +1,177 @@
+//! What a manager does when store, bus, cells or its own membership go away.
+
+use crate::fleet::{FaultyStore, Fleet, SOON, release, until, until_async};
+use std::sync::Arc;
+use std::time::Duration;
+use towpath_bus::BusState;
+use towpath_manager::core::keys;
+use towpath_manager::core::outcome::GroupOutcome;
+use towpath_manager::{CommitError, Manager};
+use towpath_store::{Fence, SqliteStore, StoreError};
+use towpath_types::{Kind, LaneName, SpaceRef};
+
+async fn faulty(dir: &tempfile::TempDir) -> Arc<FaultyStore> {
+    FaultyStore::new(Arc::new(SqliteStore::open(&dir.path().join("store.db")).await.unwrap()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_makes_the_default_org_space_and_lane_and_a_second_changes_nothing() {
+    let mut fleet = Fleet::start().await;
+    let space = SpaceRef::first();
+    let cache = &fleet.core().cache;
+    assert!(cache.get(&keys::org_key(&space.org)).is_some());
+    assert!(cache.get(&keys::space_key(&space)).is_some());
+    assert!(cache.get(&keys::lane_key(&space, &LaneName::base())).is_some());
+    let made = cache.list(Kind::Lane, None, None);
+    let before = fleet.core().fence().unwrap();
+    fleet.restart().await;
+    assert_eq!(fleet.core().cache.list(Kind::Lane, None, None), made);
+    let after = fleet.core().fence().unwrap();
+    assert_eq!(after.manager, before.manager);
+    assert!(after.incarnation > before.incarnation);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_that_stops_leaves_the_table() {
+    let mut fleet = Fleet::start().await;
+    assert_eq!(fleet.store.managers().await.unwrap().len(), 1);
+    fleet.manager.take().unwrap().stop().await;
+    assert_eq!(fleet.store.managers().await.unwrap(), vec![]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_manager_keeps_what_runs_as_it_is() {
+    let mut fleet = Fleet::start().await;
+    let (cell, gateway) = (fleet.cell().await, fleet.gateway().await);
+    let group = fleet.make_app("shop", 3).await;
+    fleet.settle(&group).await;
+    let status = fleet.group(&group).status.clone();
+    let before = gateway.endpoints();
+    fleet.restart().await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(fleet.group(&group).status.assignments, status.assignments);
+    assert_eq!(gateway.endpoints(), before);
+    assert!(cell.stopped().is_empty());
+    // And it works on.
+    fleet.change(&group, |spec| spec.restart += 1).await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_gone_stops_changes_but_not_what_runs_and_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = faulty(&dir).await;
+    let fleet = Fleet::start_with(dir, store.clone(), |_| {}).await;
+    let (cell, gateway) = (fleet.cell().await, fleet.gateway().await);
+    let group = fleet.make_app("shop", 2).await;
+    fleet.settle(&group).await;
+    store.set_down(true);
+    until("the manager notices", || !fleet.core().store_is_up()).await;
+    assert_eq!(gateway.endpoints().len(), 2);
+    assert!(cell.stopped().is_empty());
+    let error = fleet.core().commit(vec![]).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    // It does not hammer on the door.
+    let before = store.refused();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(store.refused() - before < 30, "{}", store.refused() - before);
+    store.set_down(false);
+    until("the manager notices", || fleet.core().store_is_up()).await;
+    fleet.change(&group, |spec| spec.count = 3).await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_evicted_manager_stops_writing_and_joins_anew() {
+    let fleet = Fleet::start().await;
+    let (_cell, _gateway) = (fleet.cell().await, fleet.gateway().await);
+    let group = fleet.make_app("shop", 1).await;
+    fleet.settle(&group).await;
+    let old = fleet.core().fence().unwrap();
+    let evicted = fleet.store.evict_silent(0).await.unwrap();
+    assert_eq!(evicted, vec![old.manager]);
+    assert!(matches!(fleet.store.heartbeat(old).await, Err(StoreError::Fenced(_))));
+    let error = fleet
+        .core()
+        .commit(vec![towpath_store::Write::Delete { key: group.key(), expect: towpath_store::Expect::Any }]);
+    let error = error.await.unwrap_err();
+    assert!(matches!(error, CommitError::NotMember | CommitError::Store(StoreError::Fenced(_))), "{error}");
+    until("it joins anew", || fleet.core().fence().is_some_and(|fence| fence.incarnation > old.incarnation))
+        .await;
+    fleet.change(&group, |spec| spec.count = 2).await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_starts_without_its_store_and_joins_when_it_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = faulty(&dir).await;
+    store.set_down(true);
+    let fleet = Fleet::start_with(dir, store.clone(), |_| {}).await;
+    assert_eq!(fleet.core().fence(), None);
+    assert!(!fleet.core().store_is_up());
+    store.set_down(false);
+    until("it joins", || fleet.core().fence().is_some()).await;
+    until("the default space is there", || {
+        fleet.core().cache.get(&keys::space_key(&SpaceRef::first())).is_some()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_that_is_lost_is_replaced_and_its_leftovers_are_not_in_its_set_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = faulty(&dir).await;
+    let fleet = Fleet::start_with(dir, store, |settings| settings.rollout.lost_ms = 6_000).await;
+    let (first, _gateway) = (fleet.cell().await, fleet.gateway().await);
+    let group = fleet.make_app("shop", 2).await;
+    fleet.settle(&group).await;
+    let second = fleet.cell().await;
+    until("the second is known", || fleet.core().soft.cells().len() == 2).await;
+    first.mute(true);
+    until("the second runs them all", || second.specs().len() == 2).await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+    first.mute(false);
+    until("the first has stopped them", || first.stopped().len() == 2).await;
+    assert_eq!(second.specs().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_bus_is_down_nobody_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = faulty(&dir).await;
+    let fleet = Fleet::start_with(dir, store, |settings| settings.rollout.lost_ms = 6_000).await;
+    let (cell, _gateway) = (fleet.cell().await, fleet.gateway().await);
+    let group = fleet.make_app("shop", 1).await;
+    fleet.settle(&group).await;
+    let before = fleet.group(&group).status.assignments.clone();
+    fleet.bus.set_state(BusState::Down);
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert!(!fleet.core().soft.cells()[0].lost);
+    fleet.bus.set_state(BusState::Up);
+    fleet.change(&group, |spec| spec.count = 2).await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+    assert!(fleet.group(&group).status.assignments.contains(&before[0]));
+    assert!(cell.stopped().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_manager_on_the_same_store_sees_the_same_and_is_fenced_apart() {
+    let fleet = Fleet::start().await;
+    let group = fleet.make_app("shop", 1).await;
+    let dir = tempfile::tempdir().unwrap();
+    let second =
+        Manager::start(crate::fleet::settings(dir.path()), fleet.store.clone(), fleet.bus()).await.unwrap();
+    assert_ne!(second.core().manager, fleet.core().manager);
+    let revision = fleet.core().cache.revision();
+    assert!(second.core().wait_cache(revision, SOON).await);
+    assert!(second.core().cache.group(&group).is_some());
+    until_async("both are in the table", || async { fleet.store.managers().await.unwrap().len() == 2 }).await;
+    assert!(second.core().epoch() >= fleet.core().fence().unwrap().incarnation.0);
+    let fence = Fence { manager: second.core().manager, ..fleet.core().fence().unwrap() };
+    assert!(fleet.store.heartbeat(fence).await.is_err(), "one's incarnation is not the other's");
+    second.stop().await;
+    fleet.put_release(&group.app, 9).await;
+    assert!(fleet.core().cache.release(&group.app, release(9)).is_some());
+}

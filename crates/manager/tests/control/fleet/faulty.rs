@@ -1,0 +1,85 @@
+//! A store that can be taken away.
+
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use towpath_store::{Change, Commit, Fence, ManagerRow, Page, Query, Store, StoreError, Transaction};
+use towpath_types::resource::Key;
+use towpath_types::{ManagerId, Record, Revision};
+
+/// Hands on to a real store, unless it is down.
+pub(crate) struct FaultyStore {
+    inner: Arc<dyn Store>,
+    down: AtomicBool,
+    /// Calls that came while it was down.
+    refused: AtomicU64,
+}
+
+impl FaultyStore {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self { inner, down: AtomicBool::new(false), refused: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::SeqCst)
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.down.load(Ordering::SeqCst) {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            return Err(StoreError::Unavailable { why: "taken away".into(), uncertain: false });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {
+        self.check()?;
+        self.inner.get(key).await
+    }
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.check()?;
+        self.inner.list(query).await
+    }
+    async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
+        self.check()?;
+        self.inner.commit(transaction).await
+    }
+    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
+        self.check()?;
+        self.inner.changes(after, limit).await
+    }
+    fn watch(&self) -> tokio::sync::watch::Receiver<Revision> {
+        self.inner.watch()
+    }
+    async fn register_manager(&self, row: &ManagerRow) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.register_manager(row).await
+    }
+    async fn heartbeat(&self, fence: Fence) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.heartbeat(fence).await
+    }
+    async fn leave(&self, fence: Fence) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.leave(fence).await
+    }
+    async fn evict_silent(&self, longer_than_ms: u64) -> Result<Vec<ManagerId>, StoreError> {
+        self.check()?;
+        self.inner.evict_silent(longer_than_ms).await
+    }
+    async fn managers(&self) -> Result<Vec<ManagerRow>, StoreError> {
+        self.check()?;
+        self.inner.managers().await
+    }
+    async fn now_ms(&self) -> Result<u64, StoreError> {
+        self.check()?;
+        self.inner.now_ms().await
+    }
+}

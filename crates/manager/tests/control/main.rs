@@ -1,0 +1,13 @@
+//! A whole manager on a memory bus and SQLite, with fake cells and gateways that speak the real messages.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code"
+)]
+
+mod faults;
+mod fleet;
+mod gateways;
+mod rollout;
