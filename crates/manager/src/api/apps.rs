@@ -1,0 +1,274 @@
+//! Apps, and the environment of all their instances.
+
+use super::ApiState;
+use super::auth::Caller;
+use super::body::{Checked, Doc};
+use super::problem::{FieldError, Outcome, Problem, ProblemBody};
+use super::query::{Change, InSpace, Listing, Params, Segments, in_space};
+use super::reading::{List, page_query, read_answer, resource, tagged};
+use super::validate;
+use super::view::{AppView, OperationView, sees_env};
+use super::writing::{Conditions, first, merge, written};
+use crate::core::keys::{self, GroupRef};
+use crate::operations::{GroupChange, Input, NewOperation};
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use towpath_store::{Expect, Write};
+use towpath_types::spec::{AppSpec, GroupSpec};
+use towpath_types::upstream::UpstreamSpec;
+use towpath_types::{AppRef, Kind, LaneName};
+
+/// An app to make or replace.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AppBody {
+    /// Environment of every instance.
+    env: BTreeMap<String, String>,
+    /// How gateways treat it.
+    upstream: UpstreamSpec,
+}
+
+impl Checked for AppBody {
+    fn check(&self, errors: &mut Vec<FieldError>) {
+        let env = self.env.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+        validate::env("env", &env, errors);
+        validate::upstream("upstream", &self.upstream, errors);
+    }
+}
+
+/// Any JSON object; checked after it was merged.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(transparent)]
+pub(crate) struct Patch(pub(crate) Value);
+
+impl Checked for Patch {
+    fn check(&self, errors: &mut Vec<FieldError>) {
+        if !self.0.is_object() {
+            errors.push(FieldError::new(".", "expected an object"));
+        }
+    }
+}
+
+/// Variables to set; `null` removes one.
+#[derive(Debug, Default, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(transparent)]
+pub(crate) struct EnvBody(pub(crate) BTreeMap<String, Option<String>>);
+
+impl Checked for EnvBody {
+    fn check(&self, errors: &mut Vec<FieldError>) {
+        validate::env("", &self.0, errors);
+    }
+}
+
+in_space! {
+    /// Which space, and which lane.
+    EnvQuery {
+        /// The lane; absent = what all lanes of the app share.
+        #[param(value_type = Option<String>)]
+        lane: Option<LaneName>,
+    }
+}
+
+/// An environment.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct EnvView {
+    env: BTreeMap<String, String>,
+    /// The lane; absent = what all lanes of the app share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane: Option<LaneName>,
+}
+
+fn no_app(app: &AppRef) -> String {
+    format!("app {} in {}", app.app, app.space_ref())
+}
+
+/// All apps of a space.
+#[utoipa::path(get, path = "/v1/apps", tag = "apps", params(Listing),
+    responses((status = 200, body = List<AppView>), (status = "default", body = ProblemBody)))]
+pub(crate) async fn list_apps(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Params(query): Params<Listing>,
+) -> Outcome<Response> {
+    let page = page_query(Kind::App, Some(&query.space()), query.limit, query.cursor.as_deref())?;
+    let page = state.read_list(page).await?;
+    let items = page.records.iter().filter_map(|record| state.app_view(record, &caller).ok()).collect();
+    Ok(read_answer(page.stale, &List { items, next: page.next, revision: page.revision }))
+}
+
+/// One app.
+#[utoipa::path(get, path = "/v1/apps/{app}", tag = "apps", params(("app" = String, Path), InSpace),
+    responses((status = 200, body = AppView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn get_app(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments(app): Segments<String>,
+    Params(query): Params<InSpace>,
+) -> Outcome<Response> {
+    let app = query.app(&app)?;
+    let read = state.read_existing(&keys::app_key(&app), no_app(&app)).await?;
+    let view = state.app_view(&read.value, &caller)?;
+    Ok(tagged(read.value.revision, read.stale, &view))
+}
+
+/// Makes an app, or replaces its settings. Its automatic route comes with it.
+#[utoipa::path(put, path = "/v1/apps/{app}", tag = "apps", params(("app" = String, Path), Change), request_body = AppBody,
+    responses((status = 200, body = AppView), (status = 201, body = AppView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn put_app(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments(app): Segments<String>,
+    Params(query): Params<Change>,
+    conditions: Conditions,
+    Doc(body): Doc<AppBody>,
+) -> Outcome<Response> {
+    let app = query.app(&app)?;
+    state.space_exists(&query.space()).await?;
+    let spec = AppSpec { env: body.env, upstream: body.upstream };
+    let route = state.automatic_route(&app).await?;
+    let mut created = false;
+    let commit = state
+        .change(&keys::app_key(&app), &conditions, |present, expect| {
+            created = present.is_none();
+            let mut writes = vec![state.put(keys::app_key(&app), expect, &spec)];
+            if let (true, Some(route)) = (created, &route) {
+                writes.push(state.put(keys::route_key(&route.host, &route.path), Expect::Absent, route));
+            }
+            Ok(writes)
+        })
+        .await?;
+    let record = first(&commit)?;
+    let response = written(created, record.revision, &state.app_view(record, &caller)?);
+    Ok(state.changed(response, commit.revision, query.wait, query.wait_timeout).await)
+}
+
+/// Changes some of an app's settings: a JSON merge patch of `{"env", "upstream"}`.
+#[utoipa::path(patch, path = "/v1/apps/{app}", tag = "apps", params(("app" = String, Path), Change), request_body = Patch,
+    responses((status = 200, body = AppView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn patch_app(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments(app): Segments<String>,
+    Params(query): Params<Change>,
+    conditions: Conditions,
+    Doc(patch): Doc<Patch>,
+) -> Outcome<Response> {
+    let app = query.app(&app)?;
+    let commit = state
+        .change(&keys::app_key(&app), &conditions, |present, expect| {
+            let present = present.ok_or_else(|| Problem::not_found(no_app(&app)))?;
+            let body: AppBody = merged(&present.spec, &patch.0)?;
+            Ok(vec![state.put(
+                present.key.clone(),
+                expect,
+                &AppSpec { env: body.env, upstream: body.upstream },
+            )])
+        })
+        .await?;
+    let record = first(&commit)?;
+    let response = written(false, record.revision, &state.app_view(record, &caller)?);
+    Ok(state.changed(response, commit.revision, query.wait, query.wait_timeout).await)
+}
+
+/// The document after a merge patch, checked as a whole.
+pub(crate) fn merged<T: Checked>(present: &Value, patch: &Value) -> Outcome<T> {
+    let mut merged = present.clone();
+    merge(&mut merged, patch);
+    super::body::check_value(merged)
+}
+
+/// Deletes an app with its routes, groups and releases. Instances drain first.
+#[utoipa::path(delete, path = "/v1/apps/{app}", tag = "apps", params(("app" = String, Path), Change),
+    responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn delete_app(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments(app): Segments<String>,
+    Params(query): Params<Change>,
+    conditions: Conditions,
+) -> Outcome<Response> {
+    let app = query.app(&app)?;
+    let present =
+        state.core.store.get(&keys::app_key(&app)).await?.ok_or_else(|| Problem::not_found(no_app(&app)))?;
+    conditions.check(Some(&present))?;
+    let new = NewOperation { app, lane: LaneName::base(), input: Input::Delete, by: caller.name };
+    state.accept(new, &conditions).await
+}
+
+/// The environment of an app, or of one of its lanes (without the app's).
+#[utoipa::path(get, path = "/v1/apps/{app}/env", tag = "apps", params(("app" = String, Path), EnvQuery),
+    responses((status = 200, body = EnvView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn get_env(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments(app): Segments<String>,
+    Params(query): Params<EnvQuery>,
+    headers: HeaderMap,
+) -> Outcome<Response> {
+    let app = query.app(&app)?;
+    if !sees_env(&caller) {
+        return Err(Problem::new(towpath_types::ErrorCode::Forbidden, "environments may hold secrets"));
+    }
+    let (read, env) = match &query.lane {
+        None => {
+            let read = state.read_existing(&keys::app_key(&app), no_app(&app)).await?;
+            let env = read.value.spec::<AppSpec>().map(|spec| spec.env);
+            (read, env)
+        }
+        Some(lane) => {
+            let group = GroupRef::new(app.clone(), lane.clone());
+            let read =
+                state.read_existing(&group.key(), format!("group of app {} in lane {lane}", app.app)).await?;
+            let env = read.value.spec::<GroupSpec>().map(|spec| spec.env);
+            (read, env)
+        }
+    };
+    let env = env.map_err(|_| super::view::unreadable(&read.value))?;
+    Ok(resource(&headers, read.value.revision, read.stale, &EnvView { env, lane: query.lane }))
+}
+
+/// Sets and removes variables of an app, or of one of its lanes; what runs is replaced, rolling.
+#[utoipa::path(patch, path = "/v1/apps/{app}/env", tag = "apps", params(("app" = String, Path), EnvQuery), request_body = EnvBody,
+    responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn patch_env(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments(app): Segments<String>,
+    Params(query): Params<EnvQuery>,
+    conditions: Conditions,
+    Doc(body): Doc<EnvBody>,
+) -> Outcome<Response> {
+    let app = query.app(&app)?;
+    let (key, lane, input) = match query.lane {
+        None => (keys::app_key(&app), LaneName::base(), Input::Env { env: body.0 }),
+        Some(lane) => {
+            let key = GroupRef::new(app.clone(), lane.clone()).key();
+            (key, lane, Input::Update(GroupChange { env: body.0, ..GroupChange::default() }))
+        }
+    };
+    let present = state.core.store.get(&key).await?.ok_or_else(|| Problem::not_found(no_app(&app)))?;
+    conditions.check(Some(&present))?;
+    state.accept(NewOperation { app, lane, input, by: caller.name }, &conditions).await
+}
+
+impl ApiState {
+    /// The write of a spec.
+    pub(crate) fn put<S: Serialize>(
+        &self,
+        key: towpath_types::resource::Key,
+        expect: Expect,
+        spec: &S,
+    ) -> Write {
+        Write::Put {
+            key,
+            id: self.core.mint_record_id(),
+            expect,
+            spec: serde_json::to_value(spec).ok(),
+            status: None,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Groups: the copies of an app in a lane.
+
+use super::ApiState;
+use super::apps::EnvBody;
+use super::auth::Caller;
+use super::body::{Checked, Doc};
+use super::problem::{FieldError, Outcome, Problem, ProblemBody};
+use super::query::{Change, InSpace, Params, Segments, name};
+use super::reading::{List, read_answer};
+use super::validate;
+use super::view::{GroupView, OperationView};
+use super::writing::Conditions;
+use crate::core::keys::{self, GroupRef};
+use crate::operations::{GroupChange, Input, NewOperation};
+use axum::extract::State;
+use axum::response::Response;
+use serde::{Deserialize, Deserializer};
+use towpath_types::health::HealthCheck;
+use towpath_types::spec::Limits;
+use towpath_types::{AppRef, Record};
+
+/// Changes of a group; what is absent stays.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct GroupBody {
+    /// Wanted instances.
+    count: Option<u32>,
+    /// No instances at all, whatever `count` says.
+    stopped: Option<bool>,
+    /// Variables to set; `null` removes one.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, Option<String>>>)]
+    env: Option<EnvBody>,
+    /// Limits; each that is there replaces the present one.
+    limits: Limits,
+    /// Health check; `null` = back to the release's own.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<HealthCheck>)]
+    health: Option<Option<HealthCheck>>,
+}
+
+/// Tells `null` from absent.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<HealthCheck>>, D::Error> {
+    Option::<HealthCheck>::deserialize(deserializer).map(Some)
+}
+
+impl Checked for GroupBody {
+    fn check(&self, errors: &mut Vec<FieldError>) {
+        if let Some(count) = self.count {
+            validate::count("count", count, errors);
+        }
+        if let Some(env) = &self.env {
+            validate::env("env", &env.0, errors);
+        }
+        validate::limits("limits", &self.limits, errors);
+        if let Some(Some(health)) = &self.health {
+            validate::health("health", health, errors);
+        }
+    }
+}
+
+/// The groups of an app.
+#[utoipa::path(get, path = "/v1/apps/{app}/groups", tag = "apps", params(("app" = String, Path), InSpace),
+    responses((status = 200, body = List<GroupView>), (status = "default", body = ProblemBody)))]
+pub(crate) async fn list_groups(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments(app): Segments<String>,
+    Params(query): Params<InSpace>,
+) -> Outcome<Response> {
+    let app = query.app(&app)?;
+    let read = state.read_existing(&keys::app_key(&app), format!("app {}", app.app)).await?;
+    let items = state.group_views(&app, &caller);
+    Ok(read_answer(read.stale, &List { items, next: None, revision: state.core.cache.revision() }))
+}
+
+/// Scales a group, or changes its settings.
+#[utoipa::path(patch, path = "/v1/apps/{app}/groups/{lane}", tag = "apps", request_body = GroupBody,
+    params(("app" = String, Path), ("lane" = String, Path), Change),
+    responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn patch_group(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments((app, lane)): Segments<(String, String)>,
+    Params(query): Params<Change>,
+    conditions: Conditions,
+    Doc(body): Doc<GroupBody>,
+) -> Outcome<Response> {
+    let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
+    state.existing_group(&group, &conditions).await?;
+    let change = GroupChange {
+        count: body.count,
+        stopped: body.stopped,
+        env: body.env.map(|env| env.0).unwrap_or_default(),
+        limits: body.limits,
+        health: body.health,
+    };
+    let settings = !change.env.is_empty() || change.limits != Limits::default() || change.health.is_some();
+    let input = if settings { Input::Update(change) } else { Input::Scale(change) };
+    state.accept(NewOperation { app: group.app, lane: group.lane, input, by: caller.name }, &conditions).await
+}
+
+/// Replaces every instance of a group, rolling.
+#[utoipa::path(post, path = "/v1/apps/{app}/groups/{lane}/restart", tag = "apps",
+    params(("app" = String, Path), ("lane" = String, Path), Change),
+    responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn restart_group(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments((app, lane)): Segments<(String, String)>,
+    Params(query): Params<Change>,
+    conditions: Conditions,
+) -> Outcome<Response> {
+    let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
+    state.existing_group(&group, &conditions).await?;
+    let new = NewOperation { app: group.app, lane: group.lane, input: Input::Restart, by: caller.name };
+    state.accept(new, &conditions).await
+}
+
+/// Removes an app from a lane. Instances drain first.
+#[utoipa::path(delete, path = "/v1/apps/{app}/groups/{lane}", tag = "apps",
+    params(("app" = String, Path), ("lane" = String, Path), Change),
+    responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn delete_group(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments((app, lane)): Segments<(String, String)>,
+    Params(query): Params<Change>,
+    conditions: Conditions,
+) -> Outcome<Response> {
+    let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
+    state.existing_group(&group, &conditions).await?;
+    let new = NewOperation { app: group.app, lane: group.lane, input: Input::DeleteGroup, by: caller.name };
+    state.accept(new, &conditions).await
+}
+
+impl ApiState {
+    /// The group's record; checks the request's conditions against it.
+    pub(crate) async fn existing_group(&self, group: &GroupRef, conditions: &Conditions) -> Outcome<Record> {
+        let present =
+            self.core.store.get(&group.key()).await?.ok_or_else(|| no_group(&group.app, &group.lane))?;
+        conditions.check(Some(&present))?;
+        Ok(present)
+    }
+}
+
+/// The problem that an app has nothing in a lane.
+pub(crate) fn no_group(app: &AppRef, lane: &towpath_types::LaneName) -> Problem {
+    Problem::not_found(format!("app {} in lane {lane} of {}", app.app, app.space_ref()))
+}

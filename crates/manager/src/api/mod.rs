@@ -1,0 +1,63 @@
+//! The REST API: what people, their tools and cells ask of the platform.
+//!
+//! Invariants: every endpoint is in [`access::TABLE`] and in the OpenAPI document that is made from the handlers; every
+//! error is a problem document with a stable code; a panicking handler ends its own request alone; hard state is changed
+//! by compare-and-set, never by last read.
+//!
+//! Must not: decide anything about instances (it writes what is wanted, and tells what is).
+
+mod access;
+mod apps;
+mod auth;
+mod body;
+mod edge;
+mod explain;
+mod first_tokens;
+mod groups;
+mod instances;
+mod lanes;
+mod logs;
+mod operations;
+mod page;
+pub mod problem;
+mod query;
+mod reading;
+mod releases;
+mod router;
+mod routes;
+mod server;
+mod sources;
+mod sse;
+mod status;
+mod tokens;
+mod validate;
+mod view;
+mod writing;
+
+pub use router::openapi;
+pub use server::{ApiServer, start};
+pub use view::OperationView;
+
+use crate::blobs::{BlobLimits, Blobs};
+use crate::core::Core;
+use crate::operations::Operations;
+use std::sync::Arc;
+
+/// Limits of the API.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApiLimits {
+    /// Of uploads.
+    pub blobs: BlobLimits,
+}
+
+/// What handlers share.
+#[derive(Clone)]
+pub(crate) struct ApiState {
+    pub(crate) core: Arc<Core>,
+    pub(crate) blobs: Blobs,
+    pub(crate) operations: Arc<Operations>,
+    pub(crate) failures: Arc<auth::Failures>,
+    /// Where this API is reached.
+    pub(crate) url: String,
+    pub(crate) documents: Arc<router::Documents>,
+}

@@ -1,0 +1,192 @@
+//! All endpoints, and the documents made from them.
+
+use super::problem::Problem;
+use super::{
+    ApiState, access, apps, auth, edge, explain, groups, instances, lanes, logs, operations, page, releases,
+    routes, sources, status, tokens,
+};
+use axum::Router;
+use axum::extract::State;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{Html, IntoResponse, Response};
+use http::{HeaderValue, Method, header};
+use towpath_types::ErrorCode;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Components, Info, License, OpenApi, OpenApiBuilder, OpenApiVersion, PathItem, Tag};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The OpenAPI document as JSON, and the page for people made from it.
+pub(crate) struct Documents {
+    json: String,
+    html: String,
+}
+
+impl Documents {
+    /// Made from the code.
+    pub(crate) fn make() -> Self {
+        let document = openapi();
+        let value = serde_json::to_value(&document).unwrap_or_default();
+        Self { json: serde_json::to_string_pretty(&value).unwrap_or_default(), html: page::render(&value) }
+    }
+}
+
+/// The OpenAPI document.
+pub fn openapi() -> OpenApi {
+    let (_, document) = endpoints().split_for_parts();
+    with_roles(document)
+}
+
+/// The whole API.
+pub(crate) fn router(state: ApiState) -> Router {
+    let (router, _) = endpoints().split_for_parts();
+    router
+        .fallback(|| async { Problem::new(ErrorCode::NotFound, "there is no such endpoint; see /docs") })
+        .layer(from_fn_with_state(state.clone(), auth::guard))
+        .layer(from_fn(edge::edge))
+        .with_state(state)
+}
+
+fn endpoints() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info()).tags(Some(tags())).build())
+        .routes(routes!(page_root))
+        .routes(routes!(page_docs))
+        .routes(routes!(document))
+        .routes(routes!(apps::list_apps))
+        .routes(routes!(apps::get_app, apps::put_app, apps::patch_app, apps::delete_app))
+        .routes(routes!(apps::get_env, apps::patch_env))
+        .routes(routes!(groups::list_groups))
+        .routes(routes!(groups::patch_group, groups::delete_group))
+        .routes(routes!(groups::restart_group))
+        .routes(routes!(sources::head_source, sources::put_source))
+        .routes(routes!(releases::list_releases, releases::push))
+        .routes(routes!(releases::rollback))
+        .routes(routes!(operations::list_operations))
+        .routes(routes!(operations::get_operation))
+        .routes(routes!(operations::operation_events))
+        .routes(routes!(instances::list_app_instances))
+        .routes(routes!(instances::list_instances))
+        .routes(routes!(logs::app_logs))
+        .routes(routes!(logs::instance_logs))
+        .routes(routes!(routes::list_routes, routes::put_route, routes::delete_route))
+        .routes(routes!(explain::explain))
+        .routes(routes!(lanes::list_lanes))
+        .routes(routes!(lanes::get_lane, lanes::put_lane, lanes::delete_lane))
+        .routes(routes!(lanes::get_space, lanes::patch_space))
+        .routes(routes!(tokens::list_tokens, tokens::create_token))
+        .routes(routes!(tokens::delete_token))
+        .routes(routes!(status::get_status))
+        .routes(routes!(status::list_cells))
+        .routes(routes!(status::list_gateways))
+        .routes(routes!(status::get_version))
+        .routes(routes!(status::whoami))
+        .routes(routes!(status::healthz))
+        .routes(routes!(sources::get_source))
+        .routes(routes!(sources::get_artifact, sources::head_artifact, sources::put_artifact))
+}
+
+fn info() -> Info {
+    let mut info = Info::new("Towpath", env!("CARGO_PKG_VERSION"));
+    info.description = Some(
+        "Push an app, get a URL. Every call but those marked otherwise needs `Authorization: Bearer twp_…`. Errors are \
+         `application/problem+json` with a stable `code`. Lists have `limit`, `cursor` and `next`. Changes take \
+         `If-Match`, `Idempotency-Key`, and `?wait=revision` to answer only when all live gateways serve them."
+            .into(),
+    );
+    let mut license = License::new("Apache-2.0");
+    license.identifier = Some("Apache-2.0".into());
+    info.license = Some(license);
+    info
+}
+
+fn tags() -> Vec<Tag> {
+    [
+        ("apps", "Apps and their groups: the copies in each lane."),
+        ("sources", "Uploads."),
+        ("releases", "Pushes and rollbacks."),
+        ("operations", "Long work, and what it tells."),
+        ("instances", "Running copies and their logs."),
+        ("routes", "Which address leads where."),
+        ("lanes", "Lanes, and how they are chosen."),
+        ("tokens", "Who may do what."),
+        ("platform", "Managers, cells, gateways."),
+        ("internal", "Between cells and managers."),
+    ]
+    .into_iter()
+    .map(|(name, description)| {
+        let mut tag = Tag::new(name);
+        tag.description = Some(description.into());
+        tag
+    })
+    .collect()
+}
+
+/// Adds the security scheme, and to each operation the least role from the table.
+fn with_roles(mut document: OpenApi) -> OpenApi {
+    document.openapi = OpenApiVersion::Version31;
+    let scheme = SecurityScheme::Http(
+        HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("twp_…").build(),
+    );
+    document.components.get_or_insert_with(Components::new).add_security_scheme("token", scheme);
+    document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    for (path, item) in &mut document.paths.paths {
+        for (method, operation) in operations_of(item) {
+            let Some(access) = access::find(&method, path) else { continue };
+            let note = format!("Least role: {}.", access::least(access));
+            operation.description = Some(match operation.description.take() {
+                Some(text) if !text.is_empty() => format!("{text}\n\n{note}"),
+                _ => note,
+            });
+            if access == access::Access::Public {
+                operation.security = Some(vec![SecurityRequirement::default()]);
+            }
+        }
+    }
+    document
+}
+
+fn operations_of(item: &mut PathItem) -> Vec<(Method, &mut Operation)> {
+    let PathItem { get, put, post, delete, patch, head, .. } = item;
+    [
+        (Method::GET, get),
+        (Method::PUT, put),
+        (Method::POST, post),
+        (Method::DELETE, delete),
+        (Method::PATCH, patch),
+        (Method::HEAD, head),
+    ]
+    .into_iter()
+    .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+    .collect()
+}
+
+/// This API as a page for people.
+#[utoipa::path(get, path = "/", tag = "platform", responses((status = 200, content_type = "text/html", body = String)))]
+async fn page_root(State(state): State<ApiState>) -> Response {
+    html(&state)
+}
+
+/// This API as a page for people.
+#[utoipa::path(get, path = "/docs", tag = "platform", responses((status = 200, content_type = "text/html", body = String)))]
+async fn page_docs(State(state): State<ApiState>) -> Response {
+    html(&state)
+}
+
+/// This API as an OpenAPI 3.1 document.
+#[utoipa::path(get, path = "/openapi.json", tag = "platform",
+    responses((status = 200, content_type = "application/json", body = String)))]
+async fn document(State(state): State<ApiState>) -> Response {
+    let mut response = state.documents.json.clone().into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn html(state: &ApiState) -> Response {
+    let mut response = Html(state.documents.html.clone()).into_response();
+    let policy = HeaderValue::from_static(
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    );
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    response
+}

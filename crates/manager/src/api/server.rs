@@ -1,0 +1,130 @@
+//! The listener, and what begins and ends with it.
+
+use super::{ApiState, first_tokens, router};
+use crate::blobs::Blobs;
+use crate::core::Core;
+use crate::error::ManagerError;
+use crate::operations::{Operations, spawn_prune};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Longest wait for requests under way at a stop.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// The running API.
+pub struct ApiServer {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl ApiServer {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more requests, lets those under way end for a moment, and stops.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        let deadline = tokio::time::Instant::now() + DRAIN;
+        for mut task in self.tasks {
+            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+    }
+}
+
+/// Binds, makes the first tokens, takes up what was left behind, and serves.
+pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
+    let settings = core.settings.clone();
+    let listen_error = |source| ManagerError::Listen { address: settings.listen, source };
+    let listener = TcpListener::bind(settings.listen).await.map_err(listen_error)?;
+    let address = listener.local_addr().map_err(listen_error)?;
+    let (data_dir, limits) = (settings.data_dir.clone(), settings.limits.blobs.clone());
+    let opened = tokio::task::spawn_blocking(move || Blobs::open(&data_dir, limits)).await;
+    let blobs = opened
+        .unwrap_or_else(|_| Err(std::io::Error::other("opening broke off")))
+        .map_err(|source| ManagerError::File { path: settings.data_dir.join("blobs"), source })?;
+    let operations = Operations::new(core.clone(), blobs.clone());
+    let state = ApiState {
+        url: settings.advertise.clone().unwrap_or_else(|| format!("http://{address}")),
+        core: core.clone(),
+        blobs,
+        operations: operations.clone(),
+        failures: Arc::default(),
+        documents: Arc::new(router::Documents::make()),
+    };
+    let mut tasks = Vec::new();
+    // With a store that answers, tokens are there when this returns; else they come when it does.
+    let prepared = if *core.cache_loaded().borrow() && core.fence().is_some() {
+        first_tokens::ensure(&core).await.map_err(token_error)?;
+        true
+    } else {
+        false
+    };
+    tasks.push(tokio::spawn(prepare(core.clone(), operations.clone(), prepared)));
+    tasks.push(spawn_prune(operations));
+    let (stop, stopping) = watch::channel(false);
+    let service = router::router(state).into_make_service_with_connect_info::<SocketAddr>();
+    tasks.push(tokio::spawn(async move {
+        let mut ending = stopping.clone();
+        let graceful = async move { drop(ending.wait_for(|stop| *stop).await) };
+        let serve = axum::serve(listener, service).with_graceful_shutdown(graceful);
+        if let Err(error) = serve.await {
+            tracing::error!(%error, "the API stopped listening");
+        }
+    }));
+    tracing::info!(%address, "the API listens");
+    Ok(ApiServer { address, stop, tasks })
+}
+
+/// What needs the store: first tokens (if not made yet) and operations that were left behind. Tried until it works.
+async fn prepare(core: Arc<Core>, operations: Arc<Operations>, mut tokens: bool) {
+    let mut loaded = core.cache_loaded();
+    tokio::select! {
+        ready = loaded.wait_for(|loaded| *loaded) => if ready.is_err() { return },
+        () = core.stopped() => return,
+    }
+    let mut pause = Duration::from_millis(100);
+    loop {
+        if !tokens {
+            match first_tokens::ensure(&core).await {
+                Ok(()) => tokens = true,
+                Err(error) => tracing::warn!(%error, "the first tokens could not be made yet"),
+            }
+        }
+        if tokens {
+            match operations.resume().await {
+                Ok(0) => return,
+                Ok(resumed) => {
+                    tracing::info!(resumed, "operations were taken up again");
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "operations could not be taken up yet"),
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
+            () = core.stopped() => return,
+        }
+    }
+}
+
+fn token_error(error: first_tokens::FirstTokenError) -> ManagerError {
+    match error {
+        first_tokens::FirstTokenError::File { path, source } => ManagerError::File { path, source },
+        first_tokens::FirstTokenError::Commit(crate::CommitError::Store(error)) => ManagerError::Store(error),
+        first_tokens::FirstTokenError::Commit(error) => {
+            ManagerError::Store(towpath_store::StoreError::Unavailable {
+                why: error.to_string(),
+                uncertain: false,
+            })
+        }
+    }
+}

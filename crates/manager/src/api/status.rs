@@ -1,0 +1,264 @@
+//! The platform: managers, cells, gateways, version.
+
+use super::ApiState;
+use super::auth::{Caller, role_text};
+use super::problem::{Outcome, Problem, ProblemBody};
+use super::query::NoQuery;
+use super::reading::{List, read_answer};
+use crate::core::soft::{HeardCell, HeardGateway};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use towpath_bus::BusState;
+use towpath_types::{CellId, ErrorCode, GatewayId, Kind, ManagerId, Place, Revision};
+use towpath_wire::cell::InstanceState;
+
+/// A cell.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = Cell)]
+pub(crate) struct CellView {
+    id: CellId,
+    place: Place,
+    /// Where its instances are reached.
+    address: String,
+    version: String,
+    driver: String,
+    /// Memory that may be given to instances.
+    memory_bytes: u64,
+    cores: u32,
+    /// Busy share of the machine's cores.
+    cpu: f32,
+    /// Used share of its memory.
+    mem: f32,
+    /// Share of time in which something waited for I/O.
+    io: f32,
+    /// Takes no new instances.
+    cordoned: bool,
+    builders: Vec<String>,
+    instances: usize,
+    ready: usize,
+    /// Time since it was heard.
+    heard_ms: u64,
+    /// Not heard for too long.
+    lost: bool,
+}
+
+impl From<&HeardCell> for CellView {
+    fn from(cell: &HeardCell) -> Self {
+        let announce = &cell.announce;
+        Self {
+            id: announce.cell,
+            place: announce.place.clone(),
+            address: announce.address.clone(),
+            version: announce.version.clone(),
+            driver: announce.driver.clone(),
+            memory_bytes: announce.memory_bytes,
+            cores: announce.cores,
+            cpu: announce.host.cpu,
+            mem: announce.host.mem,
+            io: announce.host.io,
+            cordoned: announce.cordoned,
+            builders: announce.builders.clone(),
+            instances: announce.instances.len(),
+            ready: announce
+                .instances
+                .iter()
+                .filter(|instance| instance.state == InstanceState::Ready)
+                .count(),
+            heard_ms: cell.silent_ms,
+            lost: cell.lost,
+        }
+    }
+}
+
+/// A gateway.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = Gateway)]
+pub(crate) struct GatewayView {
+    id: GatewayId,
+    place: Place,
+    version: String,
+    listeners: Vec<String>,
+    /// It serves at least this revision.
+    revision: Revision,
+    /// Items that it could not use, and why.
+    refused: BTreeMap<String, String>,
+    /// Time since it was heard.
+    heard_ms: u64,
+    /// Not heard for too long, or leaving.
+    lost: bool,
+}
+
+impl From<&HeardGateway> for GatewayView {
+    fn from(gateway: &HeardGateway) -> Self {
+        let report = &gateway.report;
+        Self {
+            id: report.gateway,
+            place: report.place.clone(),
+            version: report.version.clone(),
+            listeners: report.listeners.clone(),
+            revision: report.revision,
+            refused: report.refused.clone(),
+            heard_ms: gateway.silent_ms,
+            lost: gateway.lost,
+        }
+    }
+}
+
+/// A manager.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = Manager)]
+pub(crate) struct ManagerView {
+    id: ManagerId,
+    address: String,
+    version: String,
+    started_ms: u64,
+    silent_ms: u64,
+    evicted: bool,
+    /// The one that answers.
+    this: bool,
+}
+
+/// Whether the store answers.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub(crate) struct StoreView {
+    ok: bool,
+    why: String,
+}
+
+/// The platform at one glance.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub(crate) struct StatusView {
+    version: &'static str,
+    /// The manager that answers.
+    manager: ManagerId,
+    /// Its API.
+    api: String,
+    gateway_url: String,
+    domain: String,
+    /// Of the store, as this manager knows it.
+    revision: Revision,
+    store: StoreView,
+    /// `up` or `down`.
+    bus: &'static str,
+    managers: Vec<ManagerView>,
+    gateways: Vec<GatewayView>,
+    cells: Vec<CellView>,
+    /// Apps in all spaces.
+    apps: usize,
+    /// Instances of all apps.
+    instances: usize,
+    /// Those that serve.
+    ready: usize,
+}
+
+/// The version.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct VersionView {
+    version: &'static str,
+    api: &'static str,
+}
+
+/// Who the token belongs to.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct WhoamiView {
+    name: String,
+    role: &'static str,
+}
+
+/// Whether the manager can do its work.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct HealthView {
+    ok: bool,
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The platform at one glance.
+#[utoipa::path(get, path = "/v1/status", tag = "platform",
+    responses((status = 200, body = StatusView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn get_status(State(state): State<ApiState>, _query: NoQuery) -> Outcome<Response> {
+    let core = &state.core;
+    let rows = tokio::time::timeout(Duration::from_secs(2), core.store.managers()).await;
+    let (rows, why) = match rows {
+        Ok(Ok(rows)) => (rows, String::new()),
+        Ok(Err(error)) => (Vec::new(), error.to_string()),
+        Err(_) => (Vec::new(), "the store does not answer".to_owned()),
+    };
+    let store = StoreView { ok: why.is_empty(), why };
+    let managers = rows
+        .into_iter()
+        .map(|row| ManagerView {
+            this: row.manager == core.manager,
+            id: row.manager,
+            address: row.address,
+            version: row.version,
+            started_ms: row.started_ms,
+            silent_ms: row.silent_ms,
+            evicted: row.evicted,
+        })
+        .collect();
+    let cells: Vec<CellView> = core.soft.cells().iter().map(CellView::from).collect();
+    let live = || cells.iter().filter(|cell| !cell.lost);
+    let view = StatusView {
+        version: VERSION,
+        manager: core.manager,
+        api: state.url.clone(),
+        gateway_url: core.settings.gateway_url.clone(),
+        domain: core.settings.domain.clone(),
+        revision: core.cache.revision(),
+        bus: if *core.bus.state().borrow() == BusState::Up { "up" } else { "down" },
+        managers,
+        gateways: core.soft.gateways().iter().map(GatewayView::from).collect(),
+        apps: core.cache.list(Kind::App, None, None).len(),
+        instances: live().map(|cell| cell.instances).sum(),
+        ready: live().map(|cell| cell.ready).sum(),
+        cells,
+        store,
+    };
+    Ok(read_answer(!view.store.ok, &view))
+}
+
+/// All cells that were heard.
+#[utoipa::path(get, path = "/v1/cells", tag = "platform",
+    responses((status = 200, body = List<CellView>), (status = "default", body = ProblemBody)))]
+pub(crate) async fn list_cells(State(state): State<ApiState>, _query: NoQuery) -> Outcome<Response> {
+    let items = state.core.soft.cells().iter().map(CellView::from).collect();
+    Ok(read_answer(false, &List { items, next: None, revision: state.core.cache.revision() }))
+}
+
+/// All gateways that were heard.
+#[utoipa::path(get, path = "/v1/gateways", tag = "platform",
+    responses((status = 200, body = List<GatewayView>), (status = "default", body = ProblemBody)))]
+pub(crate) async fn list_gateways(State(state): State<ApiState>, _query: NoQuery) -> Outcome<Response> {
+    let items = state.core.soft.gateways().iter().map(GatewayView::from).collect();
+    Ok(read_answer(false, &List { items, next: None, revision: state.core.cache.revision() }))
+}
+
+/// The manager's version.
+#[utoipa::path(get, path = "/v1/version", tag = "platform",
+    responses((status = 200, body = VersionView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn get_version() -> Response {
+    Json(VersionView { version: VERSION, api: "v1" }).into_response()
+}
+
+/// The caller's token.
+#[utoipa::path(get, path = "/v1/whoami", tag = "platform",
+    responses((status = 200, body = WhoamiView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn whoami(caller: Caller) -> Response {
+    Json(WhoamiView { role: role_text(caller.role), name: caller.name }).into_response()
+}
+
+/// Whether the manager can do its work: 200, or 503 when the store is gone. No token needed.
+#[utoipa::path(get, path = "/v1/healthz", tag = "platform", security(()),
+    responses((status = 200, body = HealthView), (status = 503, body = ProblemBody)))]
+pub(crate) async fn healthz(State(state): State<ApiState>) -> Outcome<Response> {
+    match tokio::time::timeout(Duration::from_secs(2), state.core.store.now_ms()).await {
+        Ok(Ok(_)) if state.core.fence().is_some() => Ok(Json(HealthView { ok: true }).into_response()),
+        _ => Err(Problem::new(ErrorCode::StoreUnavailable, "the store cannot be reached")
+            .retry_after(Duration::from_secs(2))),
+    }
+}

@@ -1,0 +1,236 @@
+//! Changing resources: conditions, idempotency keys, and waiting until the change is served.
+
+use super::ApiState;
+use super::auth::Caller;
+use super::edge::{REVISION, WAITED};
+use super::problem::{Outcome, Problem};
+use super::query::Wait;
+use super::reading::{etag, names};
+use crate::error::CommitError;
+use axum::Json;
+use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use std::time::Duration;
+use towpath_store::{Commit, Expect, StoreError, Write};
+use towpath_types::{ErrorCode, Millis, Record, Revision};
+
+/// Marks a mutation that may be sent again.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Longest time to wait for gateways.
+const MAX_WAIT: Duration = Duration::from_secs(120);
+
+impl From<CommitError> for Problem {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Store(error) => error.into(),
+            CommitError::NotMember => Problem::new(
+                ErrorCode::StoreUnavailable,
+                "this manager is joining at the moment; try again, or ask another",
+            )
+            .retry_after(Duration::from_secs(1)),
+            CommitError::Contended => {
+                Problem::conflict("it kept being changed by others at the same time; try again")
+            }
+        }
+    }
+}
+
+/// What a mutation's headers say: conditions and the idempotency key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Conditions {
+    if_match: Option<HeaderValue>,
+    create_only: bool,
+    /// Key, made unique by caller, method and path.
+    pub(crate) idempotency: Option<String>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Conditions {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Outcome<Self> {
+        let caller = parts.extensions.get::<Caller>().map(|caller| caller.name.clone()).unwrap_or_default();
+        let path = parts.uri.path_and_query().map(http::uri::PathAndQuery::as_str).unwrap_or_default();
+        Self::read(&parts.headers, &caller, parts.method.as_str(), path)
+    }
+}
+
+impl Conditions {
+    fn read(headers: &HeaderMap, caller: &str, method: &str, path: &str) -> Outcome<Self> {
+        let idempotency = headers.get(IDEMPOTENCY_KEY).map(|value| {
+            if !(1..=128).contains(&value.len()) || !value.as_bytes().iter().all(u8::is_ascii_graphic) {
+                return Err(Problem::field("Idempotency-Key", "has to be 1 to 128 visible ASCII characters"));
+            }
+            let mut hash = Sha256::new();
+            for part in [caller.as_bytes(), method.as_bytes(), path.as_bytes(), value.as_bytes()] {
+                hash.update((part.len() as u64).to_be_bytes());
+                hash.update(part);
+            }
+            Ok(towpath_types::Digest::from_bytes(hash.finalize().into()).hex())
+        });
+        Ok(Self {
+            if_match: headers.get(header::IF_MATCH).cloned(),
+            create_only: headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*"),
+            idempotency: idempotency.transpose()?,
+        })
+    }
+
+    /// Whether a compare-and-set that fails is told to the client (it gave a condition) rather than tried again.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.if_match.is_some() || self.create_only
+    }
+
+    /// Checks the conditions against what is there; the expectation for the write.
+    pub(crate) fn check(&self, present: Option<&Record>) -> Outcome<Expect> {
+        if self.create_only && present.is_some() {
+            return Err(Problem::new(
+                ErrorCode::StaleRevision,
+                "it is there already, and `If-None-Match: *` was sent",
+            ));
+        }
+        if let Some(wanted) = &self.if_match {
+            let Some(present) = present else {
+                return Err(Problem::new(
+                    ErrorCode::StaleRevision,
+                    "it is not there, and `If-Match` was sent",
+                ));
+            };
+            if !names(wanted, present.revision) {
+                return Err(Problem::new(
+                    ErrorCode::StaleRevision,
+                    format!("it is at revision {}, not {}", present.revision, wanted.to_str().unwrap_or("?")),
+                ));
+            }
+        }
+        Ok(present.map_or(Expect::Absent, |present| Expect::At(present.revision)))
+    }
+
+    /// The problem with a commit that lost a race.
+    pub(crate) fn lost(&self, error: CommitError) -> Problem {
+        match error {
+            CommitError::Store(StoreError::Conflict { .. }) if self.is_strict() => {
+                Problem::new(ErrorCode::StaleRevision, "it was changed by another in the meantime")
+            }
+            error => error.into(),
+        }
+    }
+}
+
+impl ApiState {
+    /// Reads a resource, decides the writes, commits them; again when somebody else was faster, unless the client
+    /// gave a condition. With an idempotency key only the first request takes effect.
+    pub(crate) async fn change<F>(
+        &self,
+        key: &towpath_types::resource::Key,
+        conditions: &Conditions,
+        mut decide: F,
+    ) -> Outcome<Commit>
+    where
+        F: FnMut(Option<&Record>, Expect) -> Outcome<Vec<Write>>,
+    {
+        for _ in 0..12 {
+            let present = self.core.store.get(key).await?;
+            let expect = conditions.check(present.as_ref())?;
+            let writes = decide(present.as_ref(), expect)?;
+            match self.core.commit_once(writes, conditions.idempotency.clone()).await {
+                Err(CommitError::Store(StoreError::Conflict { .. })) if !conditions.is_strict() => {}
+                Ok(commit) => return Ok(commit),
+                Err(error) => return Err(conditions.lost(error)),
+            }
+        }
+        Err(CommitError::Contended.into())
+    }
+
+    /// Finishes the answer to a mutation: revision header, and the wait for the gateways when asked for.
+    pub(crate) async fn changed(
+        &self,
+        mut response: Response,
+        revision: Revision,
+        wait: Option<Wait>,
+        wait_timeout: Option<Millis>,
+    ) -> Response {
+        response.headers_mut().insert(REVISION, HeaderValue::from(revision.0));
+        if wait.is_some() {
+            let deadline = wait_timeout.map_or(Duration::from_secs(10), Millis::duration).min(MAX_WAIT);
+            let served = self.core.wait_revision_served(revision, deadline).await;
+            let word = HeaderValue::from_static(if served { "served" } else { "timeout" });
+            response.headers_mut().insert(WAITED, word);
+        }
+        response
+    }
+}
+
+/// The answer with a resource that was written.
+pub(crate) fn written<T: Serialize>(created: bool, revision: Revision, view: &T) -> Response {
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let mut response = (status, Json(view)).into_response();
+    response.headers_mut().insert(header::ETAG, etag(revision));
+    response
+}
+
+/// The record of the first write of a commit.
+pub(crate) fn first(commit: &Commit) -> Outcome<&Record> {
+    commit
+        .records
+        .first()
+        .and_then(Option::as_ref)
+        .ok_or_else(|| Problem::new(ErrorCode::Internal, "the store did not return what was written"))
+}
+
+/// JSON merge patch (RFC 7396).
+pub(crate) fn merge(target: &mut serde_json::Value, patch: &serde_json::Value) {
+    use serde_json::Value;
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(target) = target else { return };
+    for (key, value) in patch {
+        if value.is_null() {
+            target.remove(key);
+        } else {
+            merge(target.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn merge_patch_follows_its_rfc() {
+        for (mut target, patch, merged) in [
+            (json!({"a":"b"}), json!({"a":"c"}), json!({"a":"c"})),
+            (json!({"a":"b","b":1}), json!({"a":null}), json!({"b":1})),
+            (json!({"a":["b"]}), json!({"a":"c"}), json!({"a":"c"})),
+            (json!({"a":{"b":"c","d":1}}), json!({"a":{"b":"d","c":null}}), json!({"a":{"b":"d","d":1}})),
+            (json!([1, 2]), json!({"a":"b","c":null}), json!({"a":"b"})),
+            (json!({"e":null}), json!({"a":1}), json!({"e":null,"a":1})),
+            (json!({}), json!({"a":{"bb":{"ccc":null}}}), json!({"a":{"bb":{}}})),
+        ] {
+            merge(&mut target, &patch);
+            assert_eq!(target, merged);
+        }
+    }
+
+    #[test]
+    fn an_idempotency_key_is_told_apart_by_caller_and_target() {
+        let mut headers = HeaderMap::new();
+        headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("k1"));
+        let key =
+            |caller: &str, path: &str| Conditions::read(&headers, caller, "POST", path).unwrap().idempotency;
+        assert_eq!(key("a", "/x"), key("a", "/x"));
+        assert_ne!(key("a", "/x"), key("b", "/x"));
+        assert_ne!(key("a", "/x"), key("a", "/y"));
+        headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("no spaces"));
+        assert!(Conditions::read(&headers, "a", "POST", "/x").is_err());
+    }
+}

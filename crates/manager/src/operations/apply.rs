@@ -1,0 +1,248 @@
+//! Making an operation's change in one commit, and following the rollout that it starts.
+
+use super::logs;
+use super::release::{self, Kept};
+use super::{Event, Failure, Job, Operations};
+use crate::core::keys::{self, GroupRef};
+use crate::core::outcome::{GroupOutcome, GroupProgress};
+use crate::error::CommitError;
+use std::time::Duration;
+use towpath_store::{Commit, Expect, Query, StoreError, Write};
+use towpath_types::resource::Key;
+use towpath_types::spec::{AppSpec, GroupSpec, GroupStatus, OperationPhase, RolloutPhase, RouteSpec};
+use towpath_types::{AppRef, ErrorCode, Kind, Record};
+
+/// Longest time that a rollout is followed; it goes on without its operation.
+const FOLLOW: Duration = Duration::from_secs(1800);
+/// An operation gives up when no cell has had room for so long; the group goes on waiting.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(30);
+/// Times that a change is tried when others write at the same time.
+const ATTEMPTS: u32 = 16;
+
+/// A resource with its spec typed.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded<S> {
+    pub(crate) record: Record,
+    pub(crate) spec: S,
+}
+
+/// A group as read from the store.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadedGroup {
+    pub(crate) name: GroupRef,
+    pub(crate) record: Record,
+    pub(crate) spec: GroupSpec,
+    pub(crate) status: GroupStatus,
+}
+
+/// All that changes of an app are decided on.
+#[derive(Debug, Clone)]
+pub(crate) struct AppPicture {
+    pub(crate) app: Option<Loaded<AppSpec>>,
+    /// Whether the operation's lane is there.
+    pub(crate) lane: bool,
+    pub(crate) groups: Vec<LoadedGroup>,
+    pub(crate) releases: Vec<Kept>,
+    /// The routes that were asked for and are there.
+    pub(crate) routes: Vec<Loaded<RouteSpec>>,
+}
+
+impl AppPicture {
+    /// The group of the operation.
+    pub(crate) fn group(&self, name: &GroupRef) -> Option<&LoadedGroup> {
+        self.groups.iter().find(|group| group.name == *name)
+    }
+
+    /// The group, or the failure that there is none.
+    pub(crate) fn existing_group(&self, name: &GroupRef) -> Result<&LoadedGroup, Failure> {
+        self.group(name).ok_or_else(|| {
+            Failure::new(
+                ErrorCode::NotFound,
+                format!("app {} has nothing in lane {}", name.app.app, name.lane),
+            )
+        })
+    }
+}
+
+/// The write of a group's new spec over what was read.
+pub(crate) fn put_group(group: &LoadedGroup, spec: &GroupSpec) -> Write {
+    Write::Put {
+        key: group.record.key.clone(),
+        id: group.record.id.clone(),
+        expect: Expect::At(group.record.revision),
+        spec: serde_json::to_value(spec).ok(),
+        status: None,
+    }
+}
+
+impl Operations {
+    /// Reads an app with its groups and releases, and the routes with these keys.
+    pub(super) async fn load(
+        &self,
+        app: &AppRef,
+        job: &Job,
+        routes: &[Key],
+    ) -> Result<AppPicture, StoreError> {
+        let store = &self.core.store;
+        let present = store.get(&keys::app_key(app)).await?;
+        let lane = store.get(&keys::lane_key(&app.space_ref(), &job.group.lane)).await?.is_some();
+        let mut groups = Vec::new();
+        for record in self.list_of(app, Kind::Group).await? {
+            let (Some(name), Ok(spec), Ok(status)) =
+                (GroupRef::of_key(&record.key), record.spec(), record.status())
+            else {
+                tracing::error!(key = ?record.key, "a stored group is not readable; it is left as it is");
+                continue;
+            };
+            groups.push(LoadedGroup { name, record, spec, status });
+        }
+        let releases = release::read(self.list_of(app, Kind::Release).await?);
+        let mut found = Vec::new();
+        for key in routes {
+            if let Some(record) = store.get(key).await? {
+                let spec = record.spec().map_err(|error| StoreError::Corrupt(error.to_string()))?;
+                found.push(Loaded { record, spec });
+            }
+        }
+        let app = match present {
+            Some(record) => {
+                let spec = record.spec().map_err(|error| StoreError::Corrupt(error.to_string()))?;
+                Some(Loaded { record, spec })
+            }
+            None => None,
+        };
+        Ok(AppPicture { app, lane, groups, releases, routes: found })
+    }
+
+    /// All resources of a kind whose names begin with the app's.
+    pub(super) async fn list_of(&self, app: &AppRef, kind: Kind) -> Result<Vec<Record>, StoreError> {
+        let query = Query {
+            kind: Some(kind),
+            org: Some(app.org.clone()),
+            space: Some(app.space.clone()),
+            name_prefix: Some(format!("{}:", app.app)),
+            after: None,
+            limit: 0,
+        };
+        Ok(self.core.store.list(&query).await?.records)
+    }
+
+    /// Commits what `decide` makes of the present picture, with the operation's step to `rolling`, as one. Begins again
+    /// when others were faster or the store is away for a moment.
+    pub(super) async fn apply(
+        &self,
+        job: &Job,
+        routes: &[Key],
+        mut decide: impl FnMut(&AppPicture) -> Result<Vec<Write>, Failure> + Send,
+    ) -> Result<(), Failure> {
+        let mut last = Failure::from(CommitError::Contended);
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                tokio::time::sleep(Duration::from_millis(fastrand::u64(1..=(8_u64 << attempt.min(8))))).await;
+            }
+            let picture = match self.load(job.app(), job, routes).await {
+                Ok(picture) => picture,
+                Err(error @ StoreError::Unavailable { .. }) => {
+                    last = Failure::of_store(error);
+                    continue;
+                }
+                Err(error) => return Err(Failure::of_store(error)),
+            };
+            let mut writes = decide(&picture)?;
+            let mut status = job.status();
+            status.phase = OperationPhase::Rolling;
+            writes.push(job.write(&status));
+            match self.commit_change(job, writes).await {
+                Ok(_) => {
+                    job.set(|present| *present = status);
+                    return Ok(());
+                }
+                Err(error) if error.is_transient() => last = error.into(),
+                Err(error @ CommitError::Store(StoreError::Conflict { .. })) => last = error.into(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last)
+    }
+
+    /// One commit. Named by the operation, so that an uncertain one can be sent again and is done once. The name says
+    /// what was read too: after a conflict it is another transaction.
+    async fn commit_change(&self, job: &Job, writes: Vec<Write>) -> Result<Commit, CommitError> {
+        let read: Vec<String> = writes
+            .iter()
+            .map(|write| match write {
+                Write::Put { key, expect, .. } | Write::Delete { key, expect } => {
+                    format!("{key:?}{expect:?}")
+                }
+            })
+            .collect();
+        let name = format!("operation {} {}", job.id, logs::fingerprint(&read));
+        let mut attempt = 0;
+        let commit = loop {
+            match self.core.commit_once(writes.clone(), Some(name.clone())).await {
+                Err(error) if error.is_transient() && attempt < ATTEMPTS => {
+                    attempt += 1;
+                    tokio::time::sleep(Duration::from_millis(50 << attempt.min(5))).await;
+                }
+                outcome => break outcome?,
+            }
+        };
+        // The goal is read from the cache, which has to have seen the change.
+        while !self.core.wait_cache(commit.revision, Duration::from_secs(5)).await {
+            tracing::warn!(operation = %job.id, "the change feed is behind");
+        }
+        Ok(commit)
+    }
+
+    /// Waits until the group serves what its spec asks for. `any_version`: until it is settled, whatever it runs.
+    pub(super) async fn follow(&self, job: &Job, group: &GroupRef, any_version: bool) -> Result<(), Failure> {
+        let Some(goal) = self.core.find_goal(group, any_version) else { return Err(Failure::superseded()) };
+        let (room, mut no_room) = tokio::sync::watch::channel(true);
+        let rollout = self.core.wait_group(&goal, FOLLOW, |progress| {
+            room.send_replace(progress.phase != RolloutPhase::Waiting);
+            job.live.events.push(progress_event(progress));
+        });
+        let gave_up = async {
+            loop {
+                if no_room.wait_for(|room| !room).await.is_err() {
+                    return std::future::pending::<()>().await;
+                }
+                if tokio::time::timeout(WAIT_FOR_ROOM, no_room.wait_for(|room| *room)).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let outcome = tokio::select! {
+            outcome = rollout => outcome,
+            () = gave_up => {
+                let message = self.core.cache.group(group).map(|group| group.status.message.clone());
+                return Err(Failure::new(ErrorCode::NoRoom, message.unwrap_or_default()));
+            }
+        };
+        match outcome {
+            GroupOutcome::Done => Ok(()),
+            GroupOutcome::Superseded => Err(Failure::superseded()),
+            GroupOutcome::Deleted => {
+                Err(Failure::new(ErrorCode::Superseded, "it was deleted in the meantime"))
+            }
+            GroupOutcome::Failed { code, message } => {
+                Err(Failure { code, message, log: logs::failed_lines(&self.core, group, goal.version).await })
+            }
+            GroupOutcome::TimedOut { last } => Err(Failure {
+                code: ErrorCode::StartFailed,
+                message: format!(
+                    "it is not done after {} minutes ({} of {} ready): {}",
+                    FOLLOW.as_secs() / 60,
+                    last.ready,
+                    last.wanted,
+                    last.message
+                ),
+                log: logs::failed_lines(&self.core, group, goal.version).await,
+            }),
+        }
+    }
+}
+
+fn progress_event(progress: &GroupProgress) -> Event {
+    Event::Progress { ready: progress.ready, wanted: progress.wanted, message: progress.message.clone() }
+}

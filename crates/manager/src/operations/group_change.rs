@@ -1,0 +1,103 @@
+//! Scaling, restarting, and other settings: changes of what is there already.
+
+use super::apply::put_group;
+use super::input::{GroupChange, merge_env, merge_limits};
+use super::{Failure, Job, Operations, urls_of};
+use crate::core::keys::GroupRef;
+use std::collections::BTreeMap;
+use towpath_store::{Expect, Write};
+use towpath_types::spec::{AppSpec, GroupSpec};
+use towpath_types::{AppRef, ErrorCode};
+
+impl Operations {
+    /// Another count, stopped or not, environment, limits, health check.
+    pub(super) async fn change_group(&self, job: &Job, change: &GroupChange) -> Result<(), Failure> {
+        if !job.resumed {
+            self.apply_to_group(job, |spec| {
+                spec.count = change.count.unwrap_or(spec.count);
+                spec.stopped = change.stopped.unwrap_or(spec.stopped);
+                merge_env(&mut spec.env, &change.env);
+                merge_limits(&mut spec.limits, &change.limits);
+                if let Some(health) = &change.health {
+                    spec.health.clone_from(health);
+                }
+            })
+            .await?;
+        }
+        // Scaling does not ask for another version, so a version that failed before is none of its business.
+        let new_version =
+            !change.env.is_empty() || change.limits != Default::default() || change.health.is_some();
+        self.follow_and_show(job, &job.group.clone(), !new_version).await
+    }
+
+    /// New instances of the same.
+    pub(super) async fn restart(&self, job: &Job) -> Result<(), Failure> {
+        if !job.resumed {
+            self.apply_to_group(job, |spec| spec.restart += 1).await?;
+        }
+        self.follow_and_show(job, &job.group.clone(), false).await
+    }
+
+    /// Another environment of the app: every group rolls.
+    pub(super) async fn change_app_env(
+        &self,
+        job: &Job,
+        env: &BTreeMap<String, Option<String>>,
+    ) -> Result<(), Failure> {
+        if !job.resumed {
+            self.apply(job, &[], |picture| {
+                let app = picture.app.as_ref().ok_or_else(|| no_app(job.app()))?;
+                let mut spec: AppSpec = app.spec.clone();
+                merge_env(&mut spec.env, env);
+                Ok(vec![Write::Put {
+                    key: app.record.key.clone(),
+                    id: app.record.id.clone(),
+                    expect: Expect::At(app.record.revision),
+                    spec: serde_json::to_value(&spec).ok(),
+                    status: None,
+                }])
+            })
+            .await?;
+        }
+        let groups: Vec<GroupRef> =
+            self.core.cache.groups_of(job.app()).into_iter().map(|(name, _)| name).collect();
+        for group in &groups {
+            self.follow(job, group, false).await.map_err(|failure| Failure {
+                message: format!("lane {}: {}", group.lane, failure.message),
+                ..failure
+            })?;
+        }
+        let urls = urls_of(&self.core, job.app(), None);
+        job.set(|status| status.urls = urls);
+        Ok(())
+    }
+
+    async fn apply_to_group(
+        &self,
+        job: &Job,
+        change: impl Fn(&mut GroupSpec) + Send + Sync,
+    ) -> Result<(), Failure> {
+        let turn = self.order.of(&job.group);
+        let _turn = turn.begin().await;
+        self.apply(job, &[], |picture| {
+            let group = picture.existing_group(&job.group)?;
+            let mut spec = group.spec.clone();
+            change(&mut spec);
+            Ok(vec![put_group(group, &spec)])
+        })
+        .await
+    }
+
+    async fn follow_and_show(&self, job: &Job, group: &GroupRef, any_version: bool) -> Result<(), Failure> {
+        self.follow(job, group, any_version).await?;
+        let urls = urls_of(&self.core, job.app(), Some(&group.lane));
+        let release = self.core.cache.group(group).map(|group| group.spec.release);
+        job.set(|status| (status.urls, status.release) = (urls, release));
+        Ok(())
+    }
+}
+
+/// The failure that there is no such app.
+pub(super) fn no_app(app: &AppRef) -> Failure {
+    Failure::new(ErrorCode::NotFound, format!("there is no app {} in {}", app.app, app.space_ref()))
+}

@@ -1,0 +1,329 @@
+//! Long work that a client can follow: pushes and every other change that brings up or ends instances.
+//!
+//! Invariants: an operation is in the store before its client is told its id; the change that it makes and its step to
+//! `rolling` are one commit, so that after a crash it is known whether the change was made; of two operations that decide
+//! the release of a group the later one (by id) wins, the earlier ends as superseded; every operation ends.
+//!
+//! Must not: decide rollouts (that is the reconciler's), speak HTTP.
+
+mod apply;
+mod delete;
+mod events;
+mod failure;
+mod group_change;
+mod input;
+mod logs;
+mod order;
+mod prune;
+mod push;
+mod release;
+mod resume;
+mod staging;
+mod urls;
+
+pub use events::{Event, Events};
+pub(crate) use failure::Failure;
+pub use input::{GroupChange, Input, Push};
+pub(crate) use logs::read as read_log;
+pub(crate) use prune::spawn as spawn_prune;
+pub(crate) use release::ReleaseStatus;
+pub(crate) use urls::{automatic_host, url, urls_of};
+
+use crate::blobs::Blobs;
+use crate::core::Core;
+use crate::core::keys::{self, GroupRef};
+use crate::error::CommitError;
+use futures::FutureExt;
+use order::Order;
+use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+use towpath_store::{Expect, Write};
+use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
+use towpath_types::{AppRef, Digest, ErrorCode, LaneName, OperationId, Record, Revision};
+
+/// Operations that run at the same time in one manager; further ones are told to come back.
+const RUNNING: usize = 256;
+/// Ended operations whose events are kept in memory.
+const KEPT_EVENTS: usize = 64;
+/// How long the end of an operation is tried to be stored before its followers are told.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The operations of one manager.
+pub struct Operations {
+    core: Arc<Core>,
+    blobs: Blobs,
+    order: Order,
+    slots: Arc<Semaphore>,
+    live: Mutex<LiveMap>,
+}
+
+#[derive(Default)]
+struct LiveMap {
+    by_id: HashMap<OperationId, Arc<Live>>,
+    ended: VecDeque<OperationId>,
+}
+
+/// An operation that runs, or ran a moment ago, in this manager.
+pub struct Live {
+    /// What it told.
+    pub events: Events,
+    /// Its status; the phase tells whether it ended.
+    status: watch::Sender<OperationStatus>,
+}
+
+impl Live {
+    /// Follows its status.
+    pub fn status(&self) -> watch::Receiver<OperationStatus> {
+        self.status.subscribe()
+    }
+}
+
+/// What an operation works on and with.
+pub(crate) struct Job {
+    pub(crate) id: OperationId,
+    pub(crate) group: GroupRef,
+    pub(crate) by: String,
+    pub(crate) live: Arc<Live>,
+    /// It had made its change already when another manager, or an earlier start of this one, left it.
+    pub(crate) resumed: bool,
+}
+
+impl Job {
+    /// The app.
+    pub(crate) fn app(&self) -> &AppRef {
+        &self.group.app
+    }
+
+    /// Changes the status as followers see it.
+    pub(crate) fn set(&self, change: impl FnOnce(&mut OperationStatus)) {
+        let mut phase = None;
+        self.live.status.send_modify(|status| {
+            let before = status.phase;
+            change(status);
+            phase = (status.phase != before).then_some(status.phase);
+        });
+        if let Some(phase) = phase {
+            self.live.events.push(Event::Phase { phase });
+        }
+    }
+
+    /// The status now.
+    pub(crate) fn status(&self) -> OperationStatus {
+        self.live.status.borrow().clone()
+    }
+
+    /// The write that brings the operation itself to a status.
+    pub(crate) fn write(&self, status: &OperationStatus) -> Write {
+        Write::Put {
+            key: keys::operation_key(self.id),
+            id: self.id.to_string(),
+            expect: Expect::Any,
+            spec: None,
+            status: serde_json::to_value(status).ok(),
+        }
+    }
+}
+
+/// A new operation.
+#[derive(Debug, Clone)]
+pub struct NewOperation {
+    /// The app.
+    pub app: AppRef,
+    /// The lane.
+    pub lane: LaneName,
+    /// Verb and input.
+    pub input: Input,
+    /// Who asks.
+    pub by: String,
+}
+
+/// Why an operation was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// Too much work is waiting.
+    #[error("too many operations run at the moment")]
+    Busy,
+    /// The idempotency key belongs to another request.
+    #[error("this idempotency key was used for another request")]
+    KeyReused,
+    /// The store did not take it.
+    #[error("the operation could not be stored")]
+    Commit(#[from] CommitError),
+    /// The store gave back something else than an operation.
+    #[error("the stored operation is not readable")]
+    Unreadable,
+}
+
+impl Operations {
+    /// For this core and blob store.
+    pub fn new(core: Arc<Core>, blobs: Blobs) -> Arc<Self> {
+        Arc::new(Self {
+            core,
+            blobs,
+            order: Order::default(),
+            slots: Arc::new(Semaphore::new(RUNNING)),
+            live: Mutex::default(),
+        })
+    }
+
+    /// Stores a new operation and starts it. With an idempotency key that is known: the operation of the first request.
+    pub async fn submit(
+        self: &Arc<Self>,
+        new: NewOperation,
+        idempotency: Option<String>,
+    ) -> Result<(Record, Revision), SubmitError> {
+        let slot = self.slots.clone().try_acquire_owned().map_err(|_| SubmitError::Busy)?;
+        let id = self.core.mint_operation();
+        let spec = OperationSpec {
+            operation: id,
+            verb: new.input.verb().into(),
+            app: new.app,
+            lane: new.lane,
+            group: None,
+            input: serde_json::to_value(&new.input).unwrap_or_default(),
+            owner: self.core.manager,
+            by: new.by,
+        };
+        let write = Write::Put {
+            key: keys::operation_key(id),
+            id: id.to_string(),
+            expect: Expect::Absent,
+            spec: serde_json::to_value(&spec).ok(),
+            status: serde_json::to_value(OperationStatus::default()).ok(),
+        };
+        let commit = self.core.commit_once(vec![write], idempotency).await?;
+        let record = commit.records.into_iter().next().flatten().ok_or(SubmitError::Unreadable)?;
+        let stored: OperationSpec = record.spec().map_err(|_| SubmitError::Unreadable)?;
+        if stored.operation == id {
+            let live = self.add_live(id, OperationStatus::default());
+            let job =
+                Job { id, group: GroupRef::new(spec.app, spec.lane), by: spec.by, live, resumed: false };
+            self.spawn_run(job, new.input, slot);
+            return Ok((record, commit.revision));
+        }
+        if (&stored.app, &stored.lane, &stored.input) != (&spec.app, &spec.lane, &spec.input) {
+            return Err(SubmitError::KeyReused);
+        }
+        // The first answer again, but as things stand now.
+        let present = self.core.store.get(&record.key).await.map_err(CommitError::from)?;
+        Ok((present.unwrap_or(record), commit.revision))
+    }
+
+    /// An operation that runs, or ran a moment ago, here.
+    pub fn find_live(&self, id: OperationId) -> Option<Arc<Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
+    }
+
+    fn add_live(&self, id: OperationId, status: OperationStatus) -> Arc<Live> {
+        let live = Arc::new(Live { events: Events::default(), status: watch::Sender::new(status) });
+        let mut map = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        map.by_id.insert(id, live.clone());
+        live
+    }
+
+    fn end_live(&self, id: OperationId) {
+        let mut map = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        map.ended.push_back(id);
+        while map.ended.len() > KEPT_EVENTS {
+            if let Some(old) = map.ended.pop_front() {
+                map.by_id.remove(&old);
+            }
+        }
+    }
+
+    fn spawn_run(self: &Arc<Self>, job: Job, input: Input, slot: tokio::sync::OwnedSemaphorePermit) {
+        let operations = self.clone();
+        tokio::spawn(async move {
+            let _slot = slot;
+            tokio::select! {
+                () = operations.run_to_end(&job, &input) => {}
+                // It goes on when this manager, or another, starts again.
+                () = operations.core.stopped() => {}
+            }
+            operations.end_live(job.id);
+        });
+    }
+
+    async fn run_to_end(&self, job: &Job, input: &Input) {
+        tracing::info!(operation = %job.id, verb = input.verb(), group = %job.group, by = job.by, "operation begins");
+        let work = AssertUnwindSafe(Box::pin(self.run(job, input))).catch_unwind();
+        let outcome = work.await.unwrap_or_else(|_| {
+            Err(Failure::new(ErrorCode::Internal, "the operation broke off; the manager's log has more"))
+        });
+        let mut status = job.status();
+        match outcome {
+            Ok(()) => status.phase = OperationPhase::Succeeded,
+            Err(failure) => {
+                status.phase = OperationPhase::Failed;
+                status.code = Some(failure.code);
+                status.message = failure.message;
+                status.log = failure.log;
+                status.urls = Vec::new();
+            }
+        }
+        tracing::info!(
+            operation = %job.id, verb = input.verb(), group = %job.group, phase = ?status.phase,
+            code = status.code.map(ErrorCode::as_str), message = status.message, "operation ended"
+        );
+        self.store_end(job, &status).await;
+        job.set(|present| *present = status);
+    }
+
+    /// Stores the end. A store that is gone for longer learns it when it is back, from a task of its own.
+    async fn store_end(&self, job: &Job, status: &OperationStatus) {
+        let write = job.write(status);
+        if tokio::time::timeout(STORE_PATIENCE, commit_at_last(&self.core, write.clone())).await.is_err() {
+            let core = self.core.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = commit_at_last(&core, write) => {}
+                    () = core.stopped() => {}
+                }
+            });
+        }
+    }
+
+    async fn run(&self, job: &Job, input: &Input) -> Result<(), Failure> {
+        match input {
+            Input::Push(push) => self.push(job, push).await,
+            Input::Rollback { release } => self.rollback(job, *release).await,
+            Input::Scale(change) | Input::Update(change) => self.change_group(job, change).await,
+            Input::Env { env } => self.change_app_env(job, env).await,
+            Input::Restart => self.restart(job).await,
+            Input::DeleteGroup => self.delete_group(job).await,
+            Input::Delete => self.delete_app(job).await,
+        }
+    }
+
+    /// The digest that names a release's artifact, when both are there.
+    async fn find_artifact(&self, app: &AppRef, release: Digest) -> Result<Option<Record>, Failure> {
+        let record =
+            self.core.store.get(&keys::release_key(app, release)).await.map_err(Failure::of_store)?;
+        let Some(record) = record else { return Ok(None) };
+        let spec: towpath_types::spec::ReleaseSpec =
+            record.spec().map_err(|_| Failure::unreadable("release"))?;
+        let there = self.blobs.find(crate::blobs::BlobKind::Artifact, &spec.artifact).await.is_some();
+        Ok(there.then_some(record))
+    }
+}
+
+/// Commits one write, again and again while the store is gone.
+async fn commit_at_last(core: &Core, write: Write) {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        match core.commit(vec![write.clone()]).await {
+            Err(error) if error.is_transient() => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(5));
+            }
+            Err(error) => {
+                tracing::error!(%error, "the end of an operation could not be stored");
+                return;
+            }
+            Ok(_) => return,
+        }
+    }
+}

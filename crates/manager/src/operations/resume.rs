@@ -1,0 +1,108 @@
+//! Going on with operations that an earlier start of this manager, or a manager that is gone, left behind.
+
+use super::{Failure, Input, Job, Operations};
+use crate::core::keys::GroupRef;
+use crate::error::CommitError;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use towpath_store::Query;
+use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
+use towpath_types::{ErrorCode, Kind, ManagerId};
+
+/// An operation as stored.
+struct Stored {
+    spec: OperationSpec,
+    status: OperationStatus,
+    input: Option<Input>,
+}
+
+impl Operations {
+    /// Takes over what is not ended and has no living owner. Called once the cache is loaded.
+    pub(crate) async fn resume(self: &Arc<Self>) -> Result<usize, CommitError> {
+        let query = Query { kind: Some(Kind::Operation), ..Query::default() };
+        let page = self.core.store.list(&query).await?;
+        let living: BTreeSet<ManagerId> = self
+            .core
+            .store
+            .managers()
+            .await?
+            .into_iter()
+            .filter(|row| !row.evicted && row.silent_ms < self.core.settings.evict_after_ms)
+            .map(|row| row.manager)
+            .filter(|manager| *manager != self.core.manager)
+            .collect();
+        let mut stored: Vec<Stored> = page
+            .records
+            .iter()
+            .filter_map(|record| {
+                let spec: OperationSpec = record.spec().ok()?;
+                let status = record.status().unwrap_or_default();
+                let input = serde_json::from_value(spec.input.clone()).ok();
+                Some(Stored { spec, status, input })
+            })
+            .collect();
+        stored.sort_by_key(|operation| operation.spec.operation);
+        // What was changed before decides which of the left ones are out of date.
+        for operation in stored.iter().filter(|operation| made_its_change(operation)) {
+            let group = GroupRef::new(operation.spec.app.clone(), operation.spec.lane.clone());
+            self.order.of(&group).made(operation.spec.operation);
+        }
+        let mut resumed = 0;
+        for operation in stored {
+            let id = operation.spec.operation;
+            let ended = matches!(operation.status.phase, OperationPhase::Succeeded | OperationPhase::Failed);
+            if ended || living.contains(&operation.spec.owner) || self.find_live(id).is_some() {
+                continue;
+            }
+            self.resume_one(operation).await;
+            resumed += 1;
+        }
+        Ok(resumed)
+    }
+
+    async fn resume_one(self: &Arc<Self>, operation: Stored) {
+        let Stored { spec, status, input } = operation;
+        let rolling = status.phase == OperationPhase::Rolling;
+        let live = self.add_live(spec.operation, status);
+        let job = Job {
+            id: spec.operation,
+            group: GroupRef::new(spec.app, spec.lane),
+            by: spec.by,
+            live,
+            resumed: rolling,
+        };
+        let slot = self.slots.clone().try_acquire_owned().ok();
+        match (input, slot) {
+            (Some(input), Some(slot)) => {
+                tracing::info!(operation = %job.id, verb = input.verb(), rolling, "operation is taken up again");
+                self.spawn_run(job, input, slot);
+            }
+            (_, slot) => {
+                let why = if slot.is_some() {
+                    "its stored input is not readable"
+                } else {
+                    "too many were left behind"
+                };
+                let failure =
+                    Failure::new(ErrorCode::Internal, format!("the manager was restarted, and {why}"));
+                let mut status = job.status();
+                (status.phase, status.code, status.message) =
+                    (OperationPhase::Failed, Some(failure.code), failure.message);
+                self.store_end(&job, &status).await;
+                job.set(|present| *present = status);
+                self.end_live(job.id);
+            }
+        }
+    }
+}
+
+/// Whether its change of the group's release is known to have been committed.
+fn made_its_change(operation: &Stored) -> bool {
+    let sets = operation.input.as_ref().is_some_and(Input::sets_release);
+    let after = match operation.status.phase {
+        OperationPhase::Rolling | OperationPhase::Succeeded => true,
+        OperationPhase::Failed => operation.status.code == Some(ErrorCode::StartFailed),
+        OperationPhase::Pending | OperationPhase::Staging => false,
+    };
+    sets && after
+}
