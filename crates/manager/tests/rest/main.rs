@@ -1,0 +1,22 @@
+//! The REST API of a whole manager on a memory bus and SQLite, with fake cells and gateways that speak the real messages.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code"
+)]
+
+#[path = "../control/fleet/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests of the control loops, which need more of it")]
+mod fleet;
+
+mod access;
+mod changes;
+mod client;
+mod faults;
+mod platform;
+mod push;
+mod resources;
+mod stager;
+mod uploads;

@@ -1,0 +1,147 @@
+//! The part of a cell that takes commands: builds and logs.
+
+use crate::client::Client;
+use crate::fleet::Fleet;
+use http::Method;
+use sha2::{Digest as _, Sha256};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use towpath_bus::Bus;
+use towpath_types::{CellId, Digest, ErrorCode, InstanceId};
+use towpath_wire::cell::{CellCommand, CellReply};
+use towpath_wire::log::{LogChunk, LogLine, LogQuery, LogSource};
+use towpath_wire::staging::{StageEvent, StageJob, StageOutput, StageResult};
+use towpath_wire::{decode, encode, subject};
+
+#[derive(Default)]
+struct State {
+    jobs: Vec<StageJob>,
+    cancelled: usize,
+    log_queries: Vec<LogQuery>,
+    held: bool,
+}
+
+/// Takes the commands of one cell; ends when dropped. What a build does is said by the push's `builder`: `fail`,
+/// `silent` (takes the job and says nothing more), `refuse`; all else works.
+pub(crate) struct Stager {
+    state: Arc<Mutex<State>>,
+    bus: Arc<dyn Bus>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Stager {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Stager {
+    pub(crate) async fn start(fleet: &Fleet, cell: CellId, token: String) -> Self {
+        let (bus, state) = (fleet.bus(), Arc::new(Mutex::new(State::default())));
+        let mut commands = bus.subscribe(&subject::cell_command(cell)).await.unwrap();
+        let address = fleet.manager.as_ref().unwrap().api_address();
+        let api = Client { address, token: Some(token), headers: Vec::new() };
+        let (replies, shared) = (bus.clone(), state.clone());
+        let task = tokio::spawn(async move {
+            while let Some(message) = commands.next().await {
+                let reply = match decode::<CellCommand>(&message.payload).unwrap() {
+                    CellCommand::Stage(job) => take(&replies, &api, &shared, job),
+                    CellCommand::CancelStage { .. } => {
+                        shared.lock().unwrap().cancelled += 1;
+                        CellReply::Accepted
+                    }
+                    CellCommand::Logs(query) => {
+                        shared.lock().unwrap().log_queries.push(query.clone());
+                        CellReply::Log { lines: lines(&query) }
+                    }
+                    CellCommand::Cordon { .. } => CellReply::Accepted,
+                };
+                replies.publish(&message.reply.unwrap(), encode(&reply).into()).await.unwrap();
+            }
+        });
+        Self { state, bus, task }
+    }
+
+    /// The jobs so far.
+    pub(crate) fn jobs(&self) -> Vec<StageJob> {
+        self.state.lock().unwrap().jobs.clone()
+    }
+
+    pub(crate) fn cancelled(&self) -> usize {
+        self.state.lock().unwrap().cancelled
+    }
+
+    /// Questions for logs that asked for further lines.
+    pub(crate) fn follows(&self, instance: InstanceId) -> usize {
+        let state = self.state.lock().unwrap();
+        state.log_queries.iter().filter(|query| query.instance == instance && query.follow_ms > 0).count()
+    }
+
+    /// Builds that are under way do not end while this is on.
+    pub(crate) fn hold(&self, held: bool) {
+        self.state.lock().unwrap().held = held;
+    }
+
+    /// A line as the cell publishes it.
+    pub(crate) async fn say(&self, instance: InstanceId, seq: u64, text: &str) {
+        let chunk = LogChunk { instance, seq, lines: vec![line(seq, text)] };
+        self.bus.publish(&subject::instance_log(instance), encode(&chunk).into()).await.unwrap();
+    }
+}
+
+fn line(at_ms: u64, text: &str) -> LogLine {
+    LogLine { at_ms, source: LogSource::Stdout, text: text.into() }
+}
+
+fn lines(query: &LogQuery) -> Vec<LogLine> {
+    let all = [line(1, "listening on nothing"), line(2, "boom")];
+    all.into_iter().rev().take(query.tail).rev().collect()
+}
+
+fn take(bus: &Arc<dyn Bus>, api: &Client, state: &Arc<Mutex<State>>, job: StageJob) -> CellReply {
+    state.lock().unwrap().jobs.push(job.clone());
+    let kind = job.builder.clone().unwrap_or_default();
+    if kind == "refuse" {
+        return CellReply::Refused { code: ErrorCode::NoBuilder, message: "no builder knows this".into() };
+    }
+    if kind != "silent" {
+        tokio::spawn(build(bus.clone(), api.clone(), state.clone(), job));
+    }
+    CellReply::Accepted
+}
+
+async fn build(bus: Arc<dyn Bus>, api: Client, state: Arc<Mutex<State>>, job: StageJob) {
+    let mut seq = 0;
+    let mut tell = async |event| {
+        seq += 1;
+        let payload = encode(&StageEvent { seq, event }).into();
+        bus.publish(&subject::staging_output(job.operation), payload).await.unwrap();
+    };
+    tell(StageOutput::Step { title: "Copying files".into() }).await;
+    tell(StageOutput::Line { text: "index.html".into() }).await;
+    while state.lock().unwrap().held {
+        tell(StageOutput::Alive).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let source = api.get(&format!("/internal/v1/sources/{}", job.source)).await;
+    assert_eq!(source.status, 200, "the source can be fetched");
+    if job.builder.as_deref() == Some("fail") {
+        let message = "npm ended with status 1".into();
+        return tell(StageOutput::Failed { code: ErrorCode::BuildFailed, message }).await;
+    }
+    let artifact = format!("artifact of {} {:?}", job.source, job.env).into_bytes();
+    let digest = Digest::from_bytes(Sha256::digest(&artifact).into());
+    let bytes = artifact.len() as u64;
+    let stored = api.send(Method::PUT, &format!("/internal/v1/artifacts/{digest}"), artifact).await;
+    assert!(stored.status.is_success(), "{stored:?}");
+    tell(StageOutput::Done(StageResult {
+        builder: job.builder.unwrap_or_else(|| "static".into()),
+        artifact: digest,
+        artifact_bytes: bytes,
+        command: "serve".into(),
+        env: [("FROM_BUILD".to_owned(), "1".to_owned())].into(),
+        health: Default::default(),
+    }))
+    .await;
+}
