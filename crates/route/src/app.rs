@@ -1,90 +1,221 @@
 //! An app of the table: settings, and its endpoints in one pool a lane.
 
 use crate::budget::RetryBudget;
-use crate::change::Source;
+use crate::change::{EndpointSpec, Source};
 use crate::endpoint::{Endpoint, EndpointState};
+use crate::index::Keyed;
 use crate::load::formula_max;
-use crate::pool::Pool;
+use crate::pool::{Node, Pool, PoolState};
 use crate::space;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use towpath_types::upstream::UpstreamSpec;
+use towpath_types::upstream::{Balancer, UpstreamSpec};
 use towpath_types::{AppRef, InstanceId, LaneName, Place};
 
 /// One endpoint of an app with the source that names it.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     pub(crate) source: Arc<Source>,
-    pub(crate) spec: Arc<crate::EndpointSpec>,
+    pub(crate) spec: Arc<EndpointSpec>,
     pub(crate) state: Arc<EndpointState>,
     pub(crate) stale: bool,
 }
 
+/// An app: one cache line in the list of apps, which is all that a plain request needs of it. The rest is behind `rare`.
 #[derive(Debug, Clone)]
+#[repr(C, align(64))]
 pub(crate) struct App {
-    pub(crate) app: AppRef,
-    pub(crate) space_hash: u64,
-    /// Put by a change; else only routes or endpoints speak of it.
-    pub(crate) known: bool,
+    /// The short way to an endpoint of base; `None` when only the long way is right.
+    pub(crate) short: Option<Short>,
+    /// Slot of its space.
+    pub(crate) space: u32,
+    pub(crate) balancer: Rule,
     pub(crate) stopped: bool,
-    pub(crate) upstream: Arc<UpstreamSpec>,
-    pub(crate) load_max: f32,
-    /// Lanes in which it has a group or an endpoint, sorted.
-    pub(crate) lanes: Box<[LaneName]>,
-    groups: Box<[LaneName]>,
-    /// One a lane, base first, then by name.
-    pub(crate) pools: Box<[Pool]>,
-    pub(crate) members: Arc<Vec<Member>>,
-    pub(crate) budget: Arc<RetryBudget>,
+    /// It has groups or endpoints in no lane but base.
+    base_only: bool,
+    pub(crate) rare: Arc<Rare>,
 }
 
+/// The ready endpoints of base's first tier, when that serves as long as none of them is ejected or tried: some are ready,
+/// and so many that nothing spills.
+#[derive(Debug, Clone)]
+pub(crate) struct Short {
+    pub(crate) nodes: Arc<[Node]>,
+    pub(crate) state: Arc<PoolState>,
+    /// How many of the first nodes are ready.
+    pub(crate) ready: u32,
+    /// Number of the tier.
+    pub(crate) number: u8,
+    /// All of them have the same weight.
+    pub(crate) uniform: bool,
+}
+
+/// What is needed less often of an app.
+#[derive(Debug, Clone)]
+pub(crate) struct Rare {
+    /// Pools of other lanes than base, by name.
+    others: Arc<[Pool]>,
+    /// The pool of base.
+    base: Option<Pool>,
+    pub(crate) spill_below: f32,
+    pub(crate) load_max: f32,
+    /// Routes to it.
+    pub(crate) routes: u32,
+    /// Put by a change; else only routes or endpoints speak of it.
+    pub(crate) known: bool,
+    /// Lanes in which it has a group.
+    groups: Arc<[LaneName]>,
+    /// Lanes in which it has a group or an endpoint, sorted.
+    lanes: Arc<[LaneName]>,
+    pub(crate) upstream: Arc<UpstreamSpec>,
+    pub(crate) budget: Arc<RetryBudget>,
+    pub(crate) members: Arc<Vec<Member>>,
+    pub(crate) app: AppRef,
+}
+
+/// The balancer without its settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Load,
+    Weighted,
+    LeastConn,
+    Ewma,
+    Roundrobin,
+    Chash,
+    Random,
+}
+
+impl Rule {
+    fn of(balancer: &Balancer) -> Self {
+        match balancer {
+            Balancer::Load => Rule::Load,
+            Balancer::Weighted => Rule::Weighted,
+            Balancer::LeastConn => Rule::LeastConn,
+            Balancer::Ewma => Rule::Ewma,
+            Balancer::Roundrobin => Rule::Roundrobin,
+            Balancer::Chash(_) => Rule::Chash,
+            Balancer::Random => Rule::Random,
+        }
+    }
+}
+
+/// Settings of an app as a change puts them.
+pub(crate) type Settings = (UpstreamSpec, bool, Vec<LaneName>);
+
 impl App {
-    pub(crate) fn unknown(app: AppRef) -> Self {
+    /// One of which only routes or endpoints speak.
+    pub(crate) fn unknown(app: AppRef, space: u32) -> Self {
         let upstream = Arc::new(UpstreamSpec::default());
         Self {
-            space_hash: space::hash(&app.space_ref()),
-            app,
-            known: false,
+            short: None,
+            space,
+            balancer: Rule::of(&upstream.balancer),
             stopped: false,
-            load_max: formula_max(&upstream.load_weights),
-            upstream,
-            lanes: Box::default(),
-            groups: Box::default(),
-            pools: Box::default(),
-            members: Arc::default(),
-            budget: Arc::default(),
+            base_only: true,
+            rare: Arc::new(Rare {
+                others: Arc::from(Vec::new()),
+                base: None,
+                spill_below: upstream.spill_below,
+                load_max: formula_max(&upstream.load_weights),
+                routes: 0,
+                known: false,
+                groups: Arc::from(Vec::new()),
+                lanes: Arc::from(Vec::new()),
+                upstream,
+                budget: Arc::default(),
+                members: Arc::default(),
+                app,
+            }),
         }
     }
 
-    /// With other settings; `None` = forget them.
-    pub(crate) fn with_settings(
-        &self,
-        settings: Option<(UpstreamSpec, bool, Vec<LaneName>)>,
-        place: &Place,
-        now: u64,
-    ) -> Self {
+    /// Takes other settings; `None` = forget them.
+    pub(crate) fn set(&mut self, settings: Option<Settings>, place: &Place, now: u64) {
         let known = settings.is_some();
         let (upstream, stopped, groups) = settings.unwrap_or_default();
-        let mut app = self.clone();
-        app.known = known;
-        app.stopped = stopped;
-        app.groups = space::sorted(groups);
-        app.load_max = formula_max(&upstream.load_weights);
-        app.upstream = Arc::new(upstream);
-        app.compile(place, now);
-        app
+        self.stopped = stopped;
+        self.balancer = Rule::of(&upstream.balancer);
+        let rare = Arc::make_mut(&mut self.rare);
+        rare.known = known;
+        rare.spill_below = upstream.spill_below;
+        rare.load_max = formula_max(&upstream.load_weights);
+        rare.groups = space::sorted(groups).into();
+        rare.upstream = Arc::new(upstream);
+        self.compile(place, now);
     }
 
-    /// With other members.
-    pub(crate) fn with_members(&self, members: Vec<Member>, place: &Place, now: u64) -> Self {
-        let mut app = self.clone();
-        app.members = Arc::new(members);
-        app.compile(place, now);
-        app
+    /// Takes other members.
+    pub(crate) fn set_members(&mut self, members: Vec<Member>, place: &Place, now: u64) {
+        Arc::make_mut(&mut self.rare).members = Arc::new(members);
+        self.compile(place, now);
+    }
+
+    /// Counts routes to it up or down.
+    pub(crate) fn count_route(&mut self, by: i32) {
+        let routes = &mut Arc::make_mut(&mut self.rare).routes;
+        *routes = routes.saturating_add_signed(by);
     }
 
     fn compile(&mut self, place: &Place, now: u64) {
+        let rare = Arc::make_mut(&mut self.rare);
+        let pools = rare.compile_pools(place, now);
+        let names = pools.iter().map(|pool| pool.lane.clone()).chain(rare.groups.iter().cloned());
+        rare.lanes = space::sorted(names.collect()).into();
+        let (base, others): (Vec<_>, Vec<_>) = pools.into_iter().partition(|pool| pool.lane.is_base());
+        rare.base = base.into_iter().next();
+        rare.others = others.into();
+        self.base_only = rare.lanes.iter().all(LaneName::is_base);
+        self.short = rare.base.as_ref().and_then(|base| base.short(rare.spill_below));
+    }
+
+    /// The short way for a request in `lane`.
+    pub(crate) fn short(&self, lane: &LaneName) -> Option<&Short> {
+        let base = lane.is_base() || self.base_only || self.other(lane.as_str()).is_none();
+        self.short.as_ref().filter(|_| base)
+    }
+
+    /// All pools, base first.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.rare.base.iter().chain(self.rare.others.iter())
+    }
+
+    pub(crate) fn pool(&self, lane: &str) -> Option<&Pool> {
+        self.pools().find(|pool| pool.lane.as_str() == lane)
+    }
+
+    /// The pool of a lane other than base.
+    pub(crate) fn other(&self, lane: &str) -> Option<&Pool> {
+        self.rare.others.iter().find(|pool| pool.lane.as_str() == lane)
+    }
+
+    pub(crate) fn base(&self) -> Option<&Pool> {
+        self.rare.base.as_ref()
+    }
+
+    /// The lane, if the app has a group or an endpoint in it.
+    pub(crate) fn lane(&self, name: &str) -> Option<&LaneName> {
+        if self.base_only {
+            return None;
+        }
+        if let Some(pool) = self.other(name) {
+            return Some(&pool.lane);
+        }
+        let at = self.rare.lanes.binary_search_by(|lane| lane.as_str().cmp(name)).ok()?;
+        self.rare.lanes.get(at)
+    }
+
+    /// The learned state of a start of an instance, whoever named it before.
+    pub(crate) fn state_of(&self, instance: InstanceId, start: u32) -> Option<&Arc<EndpointState>> {
+        let mut members = self.rare.members.iter();
+        members
+            .find(|member| member.spec.instance == instance && member.spec.start == start)
+            .map(|member| &member.state)
+    }
+}
+
+impl Rare {
+    fn compile_pools(&self, place: &Place, now: u64) -> Vec<Pool> {
         let mut members: Vec<&Member> = self.members.iter().collect();
         members.sort_by(|a, b| (a.spec.instance, &a.source).cmp(&(b.spec.instance, &b.source)));
         members.dedup_by_key(|member| member.spec.instance);
@@ -98,44 +229,31 @@ impl App {
             };
             lanes.entry(&member.spec.lane).or_default().push(Arc::new(endpoint));
         }
-        let names = lanes.keys().map(|lane| LaneName::clone(lane)).chain(self.groups.iter().cloned());
-        let all = space::sorted(names.collect());
-        let mut pools: Vec<Pool> = lanes
-            .into_iter()
-            .map(|(lane, endpoints)| {
-                let state = self.pool(lane.as_str()).map(|pool| Arc::clone(&pool.state)).unwrap_or_default();
-                Pool::compile(lane.clone(), state, endpoints, place, self.upstream.locality)
-            })
-            .collect();
-        pools.sort_by_key(|pool| !pool.lane.is_base());
         let slow_start = self.upstream.slow_start.0.saturating_mul(crate::MS);
-        for pool in &pools {
-            let starts = pool.nodes.iter().map(|node| node.state.ramp_start().saturating_add(slow_start));
-            pool.state.ramp_until.store(starts.max().unwrap_or(0), Relaxed);
+        let pools = lanes.into_iter().filter_map(|(lane, endpoints)| {
+            let mut before = self.base.iter().chain(self.others.iter());
+            let state = before.find(|pool| pool.lane == *lane).map(|pool| Arc::clone(&pool.state));
+            let locality = self.upstream.locality;
+            let pool = Pool::compile(lane.clone(), state.unwrap_or_default(), endpoints, place, locality)?;
+            let ramps = pool.nodes().iter().map(|node| node.state.ramp_end(slow_start));
+            pool.state.ramp_until.store(ramps.max().unwrap_or(0), Relaxed);
             pool.refresh_mean(now);
-        }
-        self.pools = pools.into();
-        self.lanes = all;
+            Some(pool)
+        });
+        pools.collect()
     }
+}
 
-    pub(crate) fn pool(&self, lane: &str) -> Option<&Pool> {
-        self.pools.iter().find(|pool| pool.lane.as_str() == lane)
-    }
+/// Where an app stands in the list of apps.
+#[derive(Debug, Clone)]
+pub(crate) struct AppSlot {
+    pub(crate) hash: u64,
+    pub(crate) app: AppRef,
+    pub(crate) slot: u32,
+}
 
-    pub(crate) fn base(&self) -> Option<&Pool> {
-        self.pools.first().filter(|pool| pool.lane.is_base())
-    }
-
-    pub(crate) fn lane(&self, name: &str) -> Option<&LaneName> {
-        let at = self.lanes.binary_search_by(|lane| lane.as_str().cmp(name)).ok()?;
-        self.lanes.get(at)
-    }
-
-    /// The learned state of a start of an instance, whoever named it before.
-    pub(crate) fn state_of(&self, instance: InstanceId, start: u32) -> Option<&Arc<EndpointState>> {
-        let mut members = self.members.iter();
-        members
-            .find(|member| member.spec.instance == instance && member.spec.start == start)
-            .map(|member| &member.state)
+impl Keyed for AppSlot {
+    fn hash(&self) -> u64 {
+        self.hash
     }
 }

@@ -1,20 +1,18 @@
 //! Making the next version of a table out of one and some changes.
 
-use crate::app::{App, Member};
+use crate::app::{App, AppSlot, Member, Settings};
 use crate::change::{Change, EndpointSpec, Refused, Source};
 use crate::endpoint::EndpointState;
 use crate::hash::hash_bytes;
 use crate::load::formula;
 use crate::routes::{Route, Routes, route_key};
 use crate::source::{self, SourceEntry};
-use crate::space::Space;
-use crate::table::{AppSlot, CHUNK, Inner, Table, app_hash, space_hash};
+use crate::space::{self, Space, SpaceSlot};
+use crate::table::{CHUNK, Inner, Table, app_hash};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use towpath_types::spec::RouteSpec;
-use towpath_types::upstream::UpstreamSpec;
-use towpath_types::{AppRef, InstanceId};
+use towpath_types::{AppRef, InstanceId, LaneName, SpaceRef};
 
 pub(crate) struct Edit<'t> {
     old: &'t Table,
@@ -56,13 +54,12 @@ impl<'t> Edit<'t> {
             },
             Change::DeleteApp(app) => self.set_app(app, None),
             Change::PutSpace { space, policy, names, local } => {
-                let entry = Space::new(space.clone(), policy.clone(), names.clone(), local.clone());
-                self.inner_mut()
-                    .spaces
-                    .put(space_hash(space), Arc::new(entry), |other| other.space == *space);
+                self.set_space(space, Space::new(policy.clone(), names.clone(), local.clone()));
             }
             Change::DeleteSpace(space) => {
-                self.inner_mut().spaces.remove(space_hash(space), |other| other.space == *space);
+                if self.inner().space_slots.find(space::hash(space), |slot| slot.space == *space).is_some() {
+                    self.set_space(space, Space::default());
+                }
             }
             Change::Endpoints { source, endpoints } => self.put_source(source, endpoints),
             Change::Stale { source, stale } => self.mark_stale(source, *stale),
@@ -81,7 +78,7 @@ impl<'t> Edit<'t> {
         let slot = self.take_slot(&spec.app);
         let seed = hash_bytes(3, key.as_bytes());
         let route = Arc::new(Route { spec: spec.clone(), key, slot, seed });
-        self.change_slot(slot, |slot| slot.routes += 1);
+        self.change_app(slot, |app| app.count_route(1));
         if let Some(old) = self.inner_mut().routes.put(route) {
             self.release_route(&old);
         }
@@ -97,21 +94,17 @@ impl<'t> Edit<'t> {
     }
 
     fn release_route(&mut self, route: &Route) {
-        self.change_slot(route.slot, |slot| slot.routes = slot.routes.saturating_sub(1));
+        self.change_app(route.slot, |app| app.count_route(-1));
         self.release_slot(&route.spec.app, route.slot);
     }
 
-    fn set_app(
-        &mut self,
-        app: &AppRef,
-        settings: Option<(UpstreamSpec, bool, Vec<towpath_types::LaneName>)>,
-    ) {
+    fn set_app(&mut self, app: &AppRef, settings: Option<Settings>) {
         if settings.is_none() && self.inner().slot_of(app).is_none() {
             return;
         }
         let slot = self.take_slot(app);
         let (now, place) = (self.now, self.inner().place.clone());
-        self.change_app(slot, |app| app.with_settings(settings, &place, now));
+        self.change_app(slot, |app| app.set(settings, &place, now));
         self.release_slot(app, slot);
     }
 
@@ -154,9 +147,9 @@ impl<'t> Edit<'t> {
         self.refresh_means(&reported);
     }
 
-    fn member(&self, source: &Arc<Source>, spec: &EndpointSpec, before: Option<&Member>) -> Member {
+    fn member(&mut self, source: &Arc<Source>, spec: &EndpointSpec, before: Option<&Member>) -> Member {
         let inner = self.inner();
-        let app = inner.slot_of(&spec.app).and_then(|slot| inner.slot(slot)?.app.as_ref());
+        let app = inner.app(&spec.app);
         let state = before
             .filter(|member| member.spec.start == spec.start)
             .map(|member| &member.state)
@@ -164,28 +157,38 @@ impl<'t> Edit<'t> {
         let state = match state {
             Some(state) => {
                 if before.is_some_and(|member| spec.healthy && !member.spec.healthy) {
-                    state.ramp_start.store(self.now, Relaxed);
+                    state.start_ramp(self.now);
                 }
                 Arc::clone(state)
             }
             None => Arc::new(EndpointState::fresh(self.now, spec.ready_ms)),
         };
-        Member { source: Arc::clone(source), spec: Arc::new(spec.clone()), state, stale: false }
+        let mut spec = spec.clone();
+        spec.lane = self.intern(spec.lane);
+        Member { source: Arc::clone(source), spec: Arc::new(spec), state, stale: false }
+    }
+
+    /// The table's own copy of a lane's name.
+    fn intern(&mut self, lane: LaneName) -> LaneName {
+        if let Some(known) = self.inner().lanes.get(&lane) {
+            return known.clone();
+        }
+        Arc::make_mut(&mut self.inner_mut().lanes).insert(lane.clone());
+        lane
     }
 
     fn set_load(&self, state: &EndpointState, spec: &EndpointSpec) {
         let Some(load) = &spec.load else { return };
         let inner = self.inner();
-        let app = inner.slot_of(&spec.app).and_then(|slot| inner.slot(slot)?.app.as_ref());
-        let weights = app.map(|app| app.upstream.load_weights).unwrap_or_default();
+        let app = inner.app(&spec.app);
+        let weights = app.map(|app| app.rare.upstream.load_weights).unwrap_or_default();
         state.reported.set(self.now, formula(&weights, load));
     }
 
     fn refresh_means(&self, apps: &BTreeSet<AppRef>) {
         let inner = self.inner();
         for app in apps {
-            let app = inner.slot_of(app).and_then(|slot| inner.slot(slot)?.app.as_ref());
-            for pool in app.iter().flat_map(|app| &app.pools) {
+            for pool in inner.app(app).iter().flat_map(|app| app.pools()) {
                 pool.refresh_mean(self.now);
             }
         }
@@ -227,15 +230,34 @@ impl<'t> Edit<'t> {
         for (app, mut members) in by_app {
             let slot = self.take_slot(app);
             self.change_app(slot, |app| {
-                let others = app.members.iter().filter(|member| *member.source != *entry.source);
+                let others = app.rare.members.iter().filter(|member| *member.source != *entry.source);
                 members.extend(others.cloned());
-                app.with_members(members, &place, now)
+                app.set_members(members, &place, now);
             });
             self.release_slot(app, slot);
         }
-        let hash = source::hash(&entry.source);
         let name = Arc::clone(&entry.source);
-        self.inner_mut().sources.put(hash, Arc::new(entry), |other| other.source == name);
+        self.inner_mut().sources.put(Arc::new(entry), |other| other.source == name);
+    }
+
+    fn set_space(&mut self, space: &SpaceRef, settings: Space) {
+        let slot = self.space_slot(space);
+        let spaces = Arc::make_mut(&mut self.inner_mut().spaces);
+        if let Some(entry) = spaces.get_mut(slot as usize) {
+            *entry = Arc::new(settings);
+        }
+    }
+
+    /// The slot of a space, a new one if nothing spoke of it before.
+    fn space_slot(&mut self, space: &SpaceRef) -> u32 {
+        if let Some(slot) = self.inner().space_slots.find(space::hash(space), |slot| slot.space == *space) {
+            return slot.slot;
+        }
+        let inner = self.inner_mut();
+        let slot = inner.spaces.len() as u32;
+        Arc::make_mut(&mut inner.spaces).push(Arc::default());
+        inner.space_slots.put(SpaceSlot { space: space.clone(), slot }, |_| false);
+        slot
     }
 
     /// The slot of an app, a new one if nothing spoke of it before.
@@ -243,58 +265,59 @@ impl<'t> Edit<'t> {
         if let Some(slot) = self.inner().slot_of(app) {
             return slot;
         }
+        let space = self.space_slot(&app.space_ref());
+        let fresh = App::unknown(app.clone(), space);
         let inner = self.inner_mut();
-        let slot = match Arc::make_mut(&mut inner.free).pop() {
-            Some(slot) => slot,
-            None => {
-                let chunks = Arc::make_mut(&mut inner.apps);
-                if chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-                    chunks.push(Arc::new(Vec::with_capacity(CHUNK)));
-                }
-                let slot = (chunks.len().saturating_sub(1)) * CHUNK;
-                match chunks.last_mut() {
-                    Some(chunk) => {
-                        let chunk = Arc::make_mut(chunk);
-                        chunk.push(AppSlot::default());
-                        (slot + chunk.len() - 1) as u32
-                    }
-                    None => 0,
-                }
-            }
-        };
-        inner.slots.put(app_hash(app), Arc::new((app.clone(), slot)), |entry| entry.0 == *app);
-        let fresh = AppSlot { app: Some(Arc::new(App::unknown(app.clone()))), routes: 0 };
-        self.change_slot(slot, |slot| *slot = fresh);
+        let slot = if inner.free.is_empty() { None } else { Arc::make_mut(&mut inner.free).pop() };
+        let slot = slot.unwrap_or_else(|| inner.new_slot());
+        inner.app_slots.put(AppSlot { hash: app_hash(app), app: app.clone(), slot }, |_| false);
+        self.set_slot(slot, Some(fresh));
         slot
     }
 
     /// Frees a slot of which nothing speaks any more.
     fn release_slot(&mut self, app: &AppRef, slot: u32) {
-        let used = self.inner().slot(slot).is_some_and(|slot| {
-            slot.routes > 0 || slot.app.as_ref().is_some_and(|app| app.known || !app.members.is_empty())
-        });
+        let used = self
+            .inner()
+            .app_at(slot)
+            .is_none_or(|app| app.rare.routes > 0 || app.rare.known || !app.rare.members.is_empty());
         if used {
             return;
         }
-        self.change_slot(slot, |slot| *slot = AppSlot::default());
+        self.set_slot(slot, None);
         let inner = self.inner_mut();
-        inner.slots.remove(app_hash(app), |entry| entry.0 == *app);
+        inner.app_slots.remove(app_hash(app), |entry| entry.app == *app);
         Arc::make_mut(&mut inner.free).push(slot);
     }
 
-    fn change_slot(&mut self, slot: u32, change: impl FnOnce(&mut AppSlot)) {
-        let chunks = Arc::make_mut(&mut self.inner_mut().apps);
-        let chunk = chunks.get_mut(slot as usize / CHUNK).map(Arc::make_mut);
-        if let Some(slot) = chunk.and_then(|chunk| chunk.get_mut(slot as usize % CHUNK)) {
-            change(slot);
+    fn set_slot(&mut self, slot: u32, app: Option<App>) {
+        if let Some(entry) = self.inner_mut().slot_mut(slot) {
+            *entry = app;
         }
     }
 
-    fn change_app(&mut self, slot: u32, change: impl FnOnce(&App) -> App) {
-        self.change_slot(slot, |slot| {
-            if let Some(app) = &mut slot.app {
-                *app = Arc::new(change(app));
-            }
-        });
+    fn change_app(&mut self, slot: u32, change: impl FnOnce(&mut App)) {
+        if let Some(Some(app)) = self.inner_mut().slot_mut(slot) {
+            change(app);
+        }
+    }
+}
+
+impl Inner {
+    fn slot_mut(&mut self, slot: u32) -> Option<&mut Option<App>> {
+        let chunk = Arc::make_mut(&mut self.apps).get_mut(slot as usize / CHUNK)?;
+        Arc::make_mut(chunk).get_mut(slot as usize % CHUNK)
+    }
+
+    /// A slot at the end of the list.
+    fn new_slot(&mut self) -> u32 {
+        let chunks = Arc::make_mut(&mut self.apps);
+        if chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            chunks.push(Arc::new(Vec::with_capacity(CHUNK)));
+        }
+        let before = (chunks.len() - 1) * CHUNK;
+        let Some(chunk) = chunks.last_mut().map(Arc::make_mut) else { return 0 };
+        chunk.push(None);
+        (before + chunk.len() - 1) as u32
     }
 }

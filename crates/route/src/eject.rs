@@ -40,7 +40,7 @@ impl Table {
         let length = base.saturating_mul(u64::from(times)).min(rule.max.0.saturating_mul(MS).max(base));
         let until = now.saturating_add(length);
         state.ejections.store(times, Relaxed);
-        state.ramp_start.store(until, Relaxed);
+        state.start_ramp(until);
         state.consecutive.store(0, Relaxed);
         state.window.clear();
         state.ejected_until.store(until, Relaxed);

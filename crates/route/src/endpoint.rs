@@ -6,7 +6,7 @@ use crate::latency::Latency;
 use crate::load::Reported;
 use crate::window::Window;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use towpath_types::upstream::{Protocol, UpstreamSpec};
 use towpath_types::{AppRef, InstanceId, LaneName, Place};
 
@@ -87,23 +87,24 @@ impl Endpoint {
     /// The share of its weight that it gets while it ramps up, 0.1..=1.
     pub(crate) fn ramp(&self, now: u64) -> f32 {
         let length = self.upstream.slow_start.0.saturating_mul(MS);
-        let since = now.saturating_sub(self.state.ramp_start());
-        if since >= length { 1.0 } else { 0.1 + 0.9 * (since as f32 / length as f32) }
+        let end = self.state.ramp_end(length);
+        if end <= now { 1.0 } else { 1.0 - 0.9 * ((end - now) as f32 / length as f32).min(1.0) }
     }
 }
 
 /// What one gateway learns about one start of one instance. All atomics are relaxed: each stands for itself. On its
-/// own cache lines, so that endpoints do not slow each other down.
+/// own cache lines, so that endpoints do not slow each other down; what choosing reads is on the first of them.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct EndpointState {
     pub(crate) in_flight: AtomicU32,
     pub(crate) consecutive: AtomicU32,
     pub(crate) latency: Latency,
     pub(crate) reported: Reported,
-    pub(crate) window: Window,
     pub(crate) ejected_until: AtomicU64,
-    pub(crate) ramp_start: AtomicU64,
+    /// When it began to take requests; may lie before the clock's zero.
+    ramp_start: AtomicI64,
+    pub(crate) window: Window,
     /// Round robin: virtual time of its last turn, see `balance::roundrobin`.
     pub(crate) turn: AtomicU64,
     pub(crate) ejections: AtomicU32,
@@ -115,7 +116,8 @@ impl EndpointState {
     /// A fresh one for an endpoint that has been ready for `ready_ms`.
     pub(crate) fn fresh(now: u64, ready_ms: u64) -> Self {
         let state = Self::default();
-        state.ramp_start.store(now.saturating_sub(ready_ms.saturating_mul(MS)), Relaxed);
+        let age = i64::try_from(ready_ms.saturating_mul(MS)).unwrap_or(i64::MAX);
+        state.ramp_start.store((now as i64).saturating_sub(age), Relaxed);
         state
     }
 
@@ -166,7 +168,13 @@ impl EndpointState {
         }
     }
 
-    pub(crate) fn ramp_start(&self) -> u64 {
-        self.ramp_start.load(Relaxed)
+    /// Begins to ramp up at `now`.
+    pub(crate) fn start_ramp(&self, now: u64) {
+        self.ramp_start.store(now as i64, Relaxed);
+    }
+
+    /// When it has ramped up, if that takes `length`.
+    pub(crate) fn ramp_end(&self, length: u64) -> u64 {
+        self.ramp_start.load(Relaxed).saturating_add_unsigned(length).max(0) as u64
     }
 }

@@ -1,11 +1,9 @@
 //! What would happen to a request, for people: the same decisions as in `pick`, with every reason.
 
-use crate::balance::{
-    Rule, Scope, capacity, chash_score, choose, latency_score, load_score, second_is_better,
-};
+use crate::balance::{By, Scope, capacity, chash_score, choose, latency_score, load_score, second_is_better};
 use crate::hash::Rng;
 use crate::lane::LaneChoice;
-use crate::pick::{Draw, NoPick, SPILL, Stage, TriedSet, healthy, last_resort, spill_below, spilled, stages};
+use crate::pick::{Draw, NoPick, SPILL, Stage, TriedSet, healthy, last_resort, spilled, stages};
 use crate::pool::{Node, Pool, Tier};
 use crate::request::RequestView;
 use crate::table::{Match, Table};
@@ -123,10 +121,10 @@ impl Table {
                     format!("{}; lane {} has no available endpoint", lane.reason.as_str(), lane.lane);
             }
         }
-        for pool in &matched.app.pools {
+        for pool in matched.app.pools() {
             let stage =
                 stages.iter().flatten().find(|(_, other)| other.lane == pool.lane).map(|(stage, _)| *stage);
-            for tier in &pool.tiers {
+            for tier in pool.tiers() {
                 for node in pool.range(tier.start, tier.end) {
                     let number = stage.map(|stage| stage.tier(tier.number));
                     out.endpoints.push(explain_node(node, number, plan.as_ref(), draw.now));
@@ -165,8 +163,7 @@ fn plan<'t>(
     for (stage, pool) in stages.iter().flatten() {
         let disturbed = pool.state.disturbed(draw.now);
         let open: Vec<(&Tier, Scope<'_, '_>)> = pool
-            .tiers
-            .iter()
+            .tiers()
             .map(|tier| (tier, Scope::available(pool, tier, draw, disturbed, tried)))
             .filter(|(_, scope)| scope.len() > 0)
             .collect();
@@ -176,7 +173,8 @@ fn plan<'t>(
         for (at, (tier, scope)) in open.iter().enumerate() {
             let last = at + 1 == open.len();
             let health = healthy(pool, tier, disturbed, draw.now);
-            let spill = if last { 0.0 } else { spilled(tier, health, spill_below(tier, pool)) };
+            let spill =
+                if last { 0.0 } else { spilled(tier, health, f64::from(matched.app.rare.spill_below)) };
             let share = rest * (1.0 - spill);
             if share > 0.0 || at == 0 {
                 parts.push(Part { number: tier.number, nodes: shares(matched, scope, share) });
@@ -196,7 +194,7 @@ fn plan<'t>(
     }
     let (stage, pool) = last_resort(stages)?;
     let scope = Scope::usable(pool, draw, tried);
-    let number = pool.tiers.iter().find(|tier| tier.usable() > 0).map_or(4, |tier| tier.number);
+    let number = pool.tiers().find(|tier| tier.usable() > 0).map_or(4, |tier| tier.number);
     let nodes = shares(matched, &scope, 1.0);
     let reason = "no endpoint is available, so even unavailable ones are used (panic)".into();
     Some(Plan { stage, pool, tiers: vec![Part { number, nodes }], reason })
@@ -219,7 +217,7 @@ fn shares(matched: &Match<'_>, scope: &Scope<'_, '_>, whole: f64) -> BTreeMap<In
             nodes.iter().map(|node| f64::from(latency_score(node, own(node)))).collect()
         }
         Balancer::Weighted => {
-            nodes.iter().map(|node| f64::from(capacity(node, scope, matched.app.load_max))).collect()
+            nodes.iter().map(|node| f64::from(capacity(node, scope, matched.app.rare.load_max))).collect()
         }
         Balancer::LeastConn => nodes.iter().map(|node| crate::balance::least_score(node, scope)).collect(),
         Balancer::Roundrobin | Balancer::Random => {
@@ -228,16 +226,15 @@ fn shares(matched: &Match<'_>, scope: &Scope<'_, '_>, whole: f64) -> BTreeMap<In
         Balancer::Chash(_) => nodes.iter().map(|node| chash_score(node, scope.draw.key)).collect(),
     };
     let shares = match balancer {
-        Balancer::Load => pair_shares(&nodes, scope, Rule::Load),
-        Balancer::Ewma => pair_shares(&nodes, scope, Rule::Latency),
+        Balancer::Load => pair_shares(&nodes, scope, By::Load),
+        Balancer::Ewma => pair_shares(&nodes, scope, By::Latency),
         Balancer::Weighted | Balancer::Roundrobin | Balancer::Random => proportional(&scores),
         Balancer::LeastConn => {
             let least = scores.iter().copied().fold(f64::INFINITY, f64::min);
             proportional(&scores.iter().map(|s| if *s == least { 1.0 } else { 0.0 }).collect::<Vec<_>>())
         }
         Balancer::Chash(_) => {
-            let chosen =
-                choose(balancer, scope, matched.app, &mut Rng::new(0)).map(|n| n.endpoint.instance());
+            let chosen = choose(scope, matched.app, &mut Rng::new(0)).map(|n| n.endpoint.instance());
             nodes.iter().map(|n| if Some(n.endpoint.instance()) == chosen { 1.0 } else { 0.0 }).collect()
         }
     };
@@ -251,7 +248,7 @@ fn proportional(parts: &[f64]) -> Vec<f64> {
 }
 
 /// Exact probabilities of power of two choices, with the smaller chance of those that ramp up.
-fn pair_shares(nodes: &[&Node], scope: &Scope<'_, '_>, rule: Rule) -> Vec<f64> {
+fn pair_shares(nodes: &[&Node], scope: &Scope<'_, '_>, by: By) -> Vec<f64> {
     if nodes.len() == 1 {
         return vec![1.0];
     }
@@ -261,7 +258,7 @@ fn pair_shares(nodes: &[&Node], scope: &Scope<'_, '_>, rule: Rule) -> Vec<f64> {
     for (i, (a, ramp_a)) in nodes.iter().zip(&ramps).enumerate() {
         for (j, (b, ramp_b)) in nodes.iter().zip(&ramps).enumerate().filter(|(j, _)| *j != i) {
             let chance = ramp_a / total * (ramp_b / (total - ramp_a));
-            let winner = if second_is_better(scope, rule, a, b) { j } else { i };
+            let winner = if second_is_better(scope, by, a, b) { j } else { i };
             if let Some(share) = shares.get_mut(winner) {
                 *share += chance;
             }

@@ -1,6 +1,5 @@
 //! The lane of a request: where it is read, and what an unknown tag does.
 
-use crate::entry;
 use crate::pick::NoPick;
 use crate::request::{RequestView, Unescaped, baggage, cookies, lines, parameters, trim};
 use crate::table::{Match, Table};
@@ -159,7 +158,7 @@ impl Table {
             Found::OnlyMalformed => {
                 return Ok(LaneChoice { lane: base, asked: None, reason: LaneReason::Malformed });
             }
-            Found::Nothing => match entry::find(&matched.route().spec.entry, matched.entry_seed(), request) {
+            Found::Nothing => match matched.entry(request) {
                 Some(asked) => (asked, true),
                 None => return Ok(LaneChoice { lane: base, asked: None, reason: LaneReason::Untagged }),
             },

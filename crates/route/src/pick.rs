@@ -1,6 +1,6 @@
 //! Which endpoint: stages (own lane, base, local), tiers inside a stage, spill, panic.
 
-use crate::app::App;
+use crate::app::{App, Rule};
 use crate::balance::{Scope, choose};
 use crate::endpoint::Endpoint;
 use crate::hash::Rng;
@@ -143,10 +143,13 @@ impl Table {
             return Err(NoPick::Stopped);
         }
         let mut rng = Rng::new(draw.rnd);
+        if let Some(pick) = self.short_pick(matched.app, lane.lane, draw, tried, &mut rng) {
+            return Ok(pick);
+        }
         let stages = stages(matched, lane.lane);
         for (stage, pool) in stages.iter().flatten() {
-            if let Some((tier, scope)) = available_tier(pool, draw, tried, &mut rng)
-                && let Some(node) = choose(&matched.app.upstream.balancer, &scope, matched.app, &mut rng)
+            if let Some((tier, scope)) = available_tier(matched.app, pool, draw, tried, &mut rng)
+                && let Some(node) = choose(&scope, matched.app, &mut rng)
             {
                 return Ok(Pick {
                     endpoint: &node.endpoint,
@@ -160,21 +163,46 @@ impl Table {
     }
 }
 
+impl Table {
+    /// The same as the long way below, for the common case: base serves, nothing is ejected or tried, nothing spills.
+    fn short_pick<'t>(
+        &'t self,
+        app: &'t App,
+        lane: &LaneName,
+        draw: Draw,
+        tried: &TriedSet,
+        rng: &mut Rng,
+    ) -> Option<Pick<'t>> {
+        let short = app.short(lane)?;
+        if !tried.is_empty()
+            || short.state.disturbed(draw.now)
+            || (app.balancer != Rule::Load && !short.uniform)
+        {
+            return None;
+        }
+        let nodes = short.nodes.get(..short.ready as usize)?;
+        let node = choose(&Scope::short(nodes, &short.state, draw), app, rng)?;
+        let stage = if lane.is_base() { Stage::Own } else { Stage::Base };
+        Some(Pick {
+            endpoint: &node.endpoint,
+            tier: stage.tier(short.number),
+            lane: self.base(),
+            panic: false,
+        })
+    }
+}
+
 /// The pools of a request in their order. A local lane comes in only where base has nothing at all.
 pub(crate) fn stages<'t>(matched: &Match<'t>, lane: &LaneName) -> [Option<(Stage, &'t Pool)>; 3] {
     let app = matched.app;
-    let own = if lane.is_base() { app.base() } else { app.pool(lane.as_str()) };
+    let own = if lane.is_base() { app.base() } else { app.other(lane.as_str()) };
     let base = if lane.is_base() { None } else { app.base() };
     let has_base = app.base().is_some_and(Pool::has_usable);
     let local = if has_base {
         None
     } else {
         let space = matched.space;
-        app.pools.iter().find(|pool| {
-            pool.lane != *lane
-                && pool.has_usable()
-                && space.is_some_and(|space| space.is_local(pool.lane.as_str()))
-        })
+        app.pools().find(|pool| pool.lane != *lane && pool.has_usable() && space.is_local(pool.lane.as_str()))
     };
     [
         own.map(|pool| (Stage::Own, pool)),
@@ -185,6 +213,7 @@ pub(crate) fn stages<'t>(matched: &Match<'t>, lane: &LaneName) -> [Option<(Stage
 
 /// The tier that serves, with what is available in it: the first one, unless its health makes this request spill.
 fn available_tier<'t, 'r>(
+    app: &App,
     pool: &'t Pool,
     draw: Draw,
     tried: &'r TriedSet,
@@ -192,22 +221,18 @@ fn available_tier<'t, 'r>(
 ) -> Option<(&'t Tier, Scope<'t, 'r>)> {
     let disturbed = pool.state.disturbed(draw.now);
     let mut found = None;
-    for tier in &pool.tiers {
+    for tier in pool.tiers() {
         let scope = Scope::available(pool, tier, draw, disturbed, tried);
         if scope.len() == 0 {
             continue;
         }
         found = Some((tier, scope));
-        let share = spilled(tier, healthy(pool, tier, disturbed, draw.now), spill_below(tier, pool));
+        let share = spilled(tier, healthy(pool, tier, disturbed, draw.now), f64::from(app.rare.spill_below));
         if share <= 0.0 || rng.unit() >= share {
             break;
         }
     }
     found
-}
-
-pub(crate) fn spill_below(tier: &Tier, pool: &Pool) -> f64 {
-    pool.range(tier.start, tier.end).first().map_or(0.0, |node| f64::from(node.endpoint.upstream.spill_below))
 }
 
 /// How many of a tier are available.
@@ -243,7 +268,7 @@ fn panic_pick<'t>(
 ) -> Result<Pick<'t>, NoPick> {
     let (stage, pool) = last_resort(stages).ok_or(NoPick::NoEndpoint)?;
     let scope = Scope::usable(pool, draw, tried);
-    let node = choose(&app.upstream.balancer, &scope, app, rng).ok_or(NoPick::AllTried)?;
+    let node = choose(&scope, app, rng).ok_or(NoPick::AllTried)?;
     let number = pool.find(node.endpoint.instance()).map_or(4, |(tier, ..)| tier.number);
     Ok(Pick { endpoint: &node.endpoint, tier: stage.tier(number), lane: &pool.lane, panic: true })
 }

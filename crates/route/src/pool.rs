@@ -1,6 +1,8 @@
 //! The endpoints of one app in one lane, in tiers, compiled for the place of this gateway.
 
+use crate::app::Short;
 use crate::endpoint::{Endpoint, EndpointState};
+use crate::pick::spilled;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use towpath_types::place::Distance;
@@ -48,7 +50,7 @@ pub(crate) struct Node {
 
 /// Equally preferred endpoints: a range of the pool's nodes. First come the ready ones, then those that are only a last
 /// resort, then those that get nothing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Tier {
     /// 1..=4 by distance.
     pub(crate) number: u8,
@@ -73,23 +75,26 @@ impl Tier {
     }
 }
 
+/// The first tier stands in the pool itself, since it nearly always serves.
 #[derive(Debug, Clone)]
+#[repr(C)]
 pub(crate) struct Pool {
-    pub(crate) lane: LaneName,
+    nodes: Arc<[Node]>,
     pub(crate) state: Arc<PoolState>,
-    pub(crate) tiers: Box<[Tier]>,
-    pub(crate) nodes: Box<[Node]>,
+    first: Tier,
+    more: Arc<[Tier]>,
+    pub(crate) lane: LaneName,
 }
 
 impl Pool {
-    /// Compiles the endpoints of one lane, in any order, for a gateway at `place`.
+    /// Compiles the endpoints of one lane, in any order but at least one, for a gateway at `place`.
     pub(crate) fn compile(
         lane: LaneName,
         state: Arc<PoolState>,
         endpoints: Vec<Arc<Endpoint>>,
         place: &Place,
         locality: Locality,
-    ) -> Self {
+    ) -> Option<Self> {
         let mut keyed: Vec<_> = endpoints
             .into_iter()
             .map(|endpoint| {
@@ -140,7 +145,30 @@ impl Pool {
             weight: endpoint.weight(),
             endpoint,
         });
-        Self { lane, state, tiers: tiers.into(), nodes: nodes.collect() }
+        let (first, more) = tiers.split_first()?;
+        Some(Self { lane, state, first: *first, more: more.into(), nodes: nodes.collect() })
+    }
+
+    /// The short way to the first tier, if that serves while nothing is ejected.
+    pub(crate) fn short(&self, spill_below: f32) -> Option<Short> {
+        let tier = &self.first;
+        let whole = tier.ready() > 0 && spilled(tier, tier.ready(), f64::from(spill_below)) <= 0.0;
+        whole.then(|| Short {
+            nodes: Arc::clone(&self.nodes),
+            state: Arc::clone(&self.state),
+            ready: tier.ready_end,
+            number: tier.number,
+            uniform: tier.uniform,
+        })
+    }
+
+    /// The tiers in their order.
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = &Tier> {
+        std::iter::once(&self.first).chain(self.more.iter())
+    }
+
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes
     }
 
     pub(crate) fn range(&self, start: u32, end: u32) -> &[Node] {
@@ -149,13 +177,13 @@ impl Pool {
 
     /// Whether some endpoint may get requests if need be.
     pub(crate) fn has_usable(&self) -> bool {
-        self.tiers.iter().any(|tier| tier.usable() > 0)
+        self.tiers().any(|tier| tier.usable() > 0)
     }
 
     /// The tier and the place of an instance.
     pub(crate) fn find(&self, instance: InstanceId) -> Option<(&Tier, usize, &Node)> {
         let at = self.nodes.iter().position(|node| node.endpoint.instance() == instance)?;
-        let tier = self.tiers.iter().find(|tier| (tier.start as usize..tier.end as usize).contains(&at))?;
+        let tier = self.tiers().find(|tier| (tier.start as usize..tier.end as usize).contains(&at))?;
         Some((tier, at, self.nodes.get(at)?))
     }
 

@@ -6,7 +6,7 @@
 
 use crate::hash::hash_bytes;
 use crate::host::{self, check_route_host};
-use crate::index::Index;
+use crate::index::{Index, Keyed};
 use crate::path::{self, DEPTH_MAX, PATH_MAX, boundaries, check_route_path, depth};
 use std::sync::Arc;
 use towpath_types::spec::RouteSpec;
@@ -33,22 +33,117 @@ pub fn route_key(host: &str, path: &str) -> String {
 const SHARDS: usize = 1024;
 const HOST_SEED: u64 = 0x746f_7770_6174_6801;
 
+/// A route with what the next steps of a look-up need of it, so that they need not wait for the route itself.
 #[derive(Debug, Clone)]
+struct RouteRef {
+    route: Arc<Route>,
+    slot: u32,
+    has_entry: bool,
+}
+
+/// A host: two neighbouring cache lines.
+#[derive(Debug, Clone)]
+#[repr(C, align(128))]
 struct HostEntry {
-    host: Box<str>,
+    hash: u64,
     /// The route at `/`.
-    root: Option<Arc<Route>>,
+    root: Option<RouteRef>,
     /// Bit n: there are routes with n + 1 segments.
     depths: u32,
-    /// How many for each of these.
+    text: Short<91>,
+    rare: Arc<HostRare>,
+}
+
+/// What is seldom needed of a host.
+#[derive(Debug, Clone)]
+struct HostRare {
+    host: Box<str>,
+    /// Routes with n + 1 segments.
     counts: Vec<u32>,
+}
+
+/// A route with a path longer than `/`: two neighbouring cache lines.
+#[derive(Debug, Clone)]
+#[repr(C, align(128))]
+struct PathEntry {
+    hash: u64,
+    route: RouteRef,
+    text: Short<103>,
+}
+
+/// A text that is compared without looking elsewhere if it is short.
+#[derive(Debug, Clone, Copy)]
+struct Short<const N: usize> {
+    len: u8,
+    bytes: [u8; N],
+}
+
+impl<const N: usize> Short<N> {
+    fn new(text: &str) -> Self {
+        let mut short = Self { len: u8::MAX, bytes: [0; N] };
+        if text.len() <= N {
+            short.len = text.len() as u8;
+            for (to, from) in short.bytes.iter_mut().zip(text.bytes()) {
+                *to = from;
+            }
+        }
+        short
+    }
+
+    /// The text, if it is short.
+    fn get(&self) -> Option<&[u8]> {
+        self.bytes.get(..usize::from(self.len))
+    }
+}
+
+impl Keyed for HostEntry {
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl Keyed for PathEntry {
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl HostEntry {
+    /// Whether this is the entry of `prefix` + `host`.
+    fn is(&self, prefix: &[u8], host: &[u8]) -> bool {
+        let text = self.text.get().unwrap_or_else(|| self.rare.host.as_bytes());
+        text.strip_prefix(prefix) == Some(host)
+    }
+
+    /// Counts routes of a depth (1..=[`DEPTH_MAX`]) up or down.
+    fn count(&mut self, depth: usize, by: i32) {
+        let at = depth.saturating_sub(1).min(DEPTH_MAX - 1);
+        let counts = &mut Arc::make_mut(&mut self.rare).counts;
+        if counts.len() <= at {
+            counts.resize(at + 1, 0);
+        }
+        if let Some(count) = counts.get_mut(at) {
+            *count = count.saturating_add_signed(by);
+            let bit = 1_u32 << at;
+            self.depths = if *count > 0 { self.depths | bit } else { self.depths & !bit };
+        }
+    }
+}
+
+impl PathEntry {
+    /// Whether this is the entry of `prefix` + `host` + `path`.
+    fn is(&self, prefix: &[u8], host: &[u8], path: &[u8]) -> bool {
+        let text = self.text.get().unwrap_or_else(|| self.route.route.key.as_bytes());
+        let rest = text.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(host));
+        rest == Some(path)
+    }
 }
 
 /// All routes.
 #[derive(Debug, Clone)]
 pub(crate) struct Routes {
     hosts: Index<HostEntry>,
-    paths: Index<Route>,
+    paths: Index<PathEntry>,
     len: usize,
 }
 
@@ -56,6 +151,10 @@ pub(crate) struct Routes {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hit<'t, 'r> {
     pub(crate) route: &'t Arc<Route>,
+    /// Slot of the app.
+    pub(crate) slot: u32,
+    /// It has entry rules.
+    pub(crate) has_entry: bool,
     pub(crate) host_lane: Option<&'r [u8]>,
 }
 
@@ -83,30 +182,37 @@ impl Routes {
     pub(crate) fn find_key(&self, key: &str) -> Option<&Arc<Route>> {
         let (host, path) = key.split_at_checked(key.find('/')?)?;
         let hash = hash_bytes(HOST_SEED, host.as_bytes());
-        if path == "/" {
-            self.hosts.find(hash, |entry| &*entry.host == host)?.root.as_ref()
+        let (host, path) = (host.as_bytes(), path.as_bytes());
+        let found = if path == b"/" {
+            self.hosts.find(hash, |entry| entry.is(b"", host))?.root.as_ref()
         } else {
-            self.paths.find(path_hash(hash, path.as_bytes()), |route| route.key == key)
-        }
+            self.paths
+                .find(hash_bytes(hash, path), |entry| entry.is(b"", host, path))
+                .map(|entry| &entry.route)
+        };
+        found.map(|found| &found.route)
     }
 
     /// Puts a checked route; returns the one that it replaces.
     pub(crate) fn put(&mut self, route: Arc<Route>) -> Option<Arc<Route>> {
-        let (host, path) = (&*route.spec.host, &*route.spec.path);
+        let (host, path) = (route.spec.host.clone(), route.spec.path.clone());
         let hash = hash_bytes(HOST_SEED, host.as_bytes());
+        let text = Short::new(&route.key);
+        let route = RouteRef { slot: route.slot, has_entry: !route.spec.entry.is_empty(), route };
         let old = if path == "/" {
-            self.change_host(hash, host, |entry| entry.root.replace(Arc::clone(&route)))
+            self.change_host(hash, &host, |entry| entry.root.replace(route))
         } else {
-            let old = self.paths.put(path_hash(hash, path.as_bytes()), Arc::clone(&route), |other| {
-                other.spec.path == path && other.spec.host == host
+            let hash_of_path = hash_bytes(hash, path.as_bytes());
+            let old = self.paths.put(PathEntry { hash: hash_of_path, route, text }, |other| {
+                other.is(b"", host.as_bytes(), path.as_bytes())
             });
             if old.is_none() {
-                self.change_host(hash, host, |entry| entry.count(depth(path), 1));
+                self.change_host(hash, &host, |entry| entry.count(depth(&path), 1));
             }
-            old
+            old.map(|old| old.route)
         };
         self.len += usize::from(old.is_none());
-        old
+        old.map(|old| old.route)
     }
 
     pub(crate) fn delete(&mut self, key: &str) -> Option<Arc<Route>> {
@@ -116,7 +222,9 @@ impl Routes {
         if path == "/" {
             self.change_host(hash, host, |entry| entry.root.take());
         } else {
-            self.paths.remove(path_hash(hash, path.as_bytes()), |other| other.key == key);
+            self.paths.remove(hash_bytes(hash, path.as_bytes()), |other| {
+                other.is(b"", host.as_bytes(), path.as_bytes())
+            });
             self.change_host(hash, host, |entry| entry.count(depth(path), -1));
         }
         self.len -= 1;
@@ -124,16 +232,19 @@ impl Routes {
     }
 
     fn change_host<R>(&mut self, hash: u64, host: &str, change: impl FnOnce(&mut HostEntry) -> R) -> R {
-        let same = |entry: &HostEntry| &*entry.host == host;
-        let mut entry = match self.hosts.find(hash, same) {
-            Some(entry) => HostEntry::clone(entry),
-            None => HostEntry { host: host.into(), root: None, depths: 0, counts: Vec::new() },
-        };
+        let same = |entry: &HostEntry| entry.is(b"", host.as_bytes());
+        let mut entry = self.hosts.find(hash, same).cloned().unwrap_or_else(|| HostEntry {
+            hash,
+            root: None,
+            depths: 0,
+            rare: Arc::new(HostRare { host: host.into(), counts: Vec::new() }),
+            text: Short::new(host),
+        });
         let result = change(&mut entry);
         if entry.root.is_none() && entry.depths == 0 {
             self.hosts.remove(hash, same);
         } else {
-            self.hosts.put(hash, Arc::new(entry), same);
+            self.hosts.put(entry, same);
         }
         result
     }
@@ -144,7 +255,7 @@ impl Routes {
         &'t self,
         host: &'r [u8],
         raw_path: &[u8],
-        label_permitted: impl Fn(&Route) -> bool,
+        label_permitted: impl Fn(u32) -> bool,
     ) -> Option<Hit<'t, 'r>> {
         let path = path::cut(raw_path);
         if path::is_plain(path) {
@@ -159,7 +270,7 @@ impl Routes {
         &'t self,
         host: &'r [u8],
         path: &[u8],
-        label_permitted: impl Fn(&Route) -> bool,
+        label_permitted: impl Fn(u32) -> bool,
     ) -> Option<Hit<'t, 'r>> {
         let mut buf = [0; PATH_MAX];
         self.find_plain(host, path::normalize(path, &mut buf)?, label_permitted)
@@ -169,71 +280,43 @@ impl Routes {
         &'t self,
         host: &'r [u8],
         path: &[u8],
-        label_permitted: impl Fn(&Route) -> bool,
+        label_permitted: impl Fn(u32) -> bool,
     ) -> Option<Hit<'t, 'r>> {
-        if let Some(route) = self.find_on(host, b"", path) {
-            return Some(Hit { route, host_lane: None });
+        let hit = |found: &'t RouteRef, host_lane| Hit {
+            route: &found.route,
+            slot: found.slot,
+            has_entry: found.has_entry,
+            host_lane,
+        };
+        if let Some(found) = self.find_on(host, b"", path) {
+            return Some(hit(found, None));
         }
         let split = host::split_lane(host);
         let host_lane = split.map(|(lane, _)| lane);
         let bare = split.and_then(|(_, rest)| self.find_on(rest, b"", path));
-        if let Some(route) = bare.filter(|route| label_permitted(route)) {
-            return Some(Hit { route, host_lane });
+        if let Some(found) = bare.filter(|found| label_permitted(found.slot)) {
+            return Some(hit(found, host_lane));
         }
-        let route = self.find_on(host::parent(host)?, b"*.", path)?;
-        Some(Hit { route, host_lane })
+        Some(hit(self.find_on(host::parent(host)?, b"*.", path)?, host_lane))
     }
 
     /// The longest route on exactly `prefix` + `host`.
-    fn find_on(&self, host: &[u8], prefix: &[u8], path: &[u8]) -> Option<&Arc<Route>> {
-        let same = |text: &str| {
-            text.as_bytes().strip_prefix(prefix) == Some(host) && text.len() == prefix.len() + host.len()
-        };
+    fn find_on(&self, host: &[u8], prefix: &[u8], path: &[u8]) -> Option<&RouteRef> {
         let hash = if prefix.is_empty() { hash_bytes(HOST_SEED, host) } else { wildcard_hash(host) };
-        let entry = self.hosts.find(hash, |entry| same(&entry.host))?;
+        let entry = self.hosts.find(hash, |entry| entry.is(prefix, host))?;
         if entry.depths != 0 {
             let mut ends = [0; DEPTH_MAX];
             let count = boundaries(path, &mut ends);
             for at in (0..count).rev().filter(|at| entry.depths >> at & 1 == 1) {
                 let part = ends.get(at).and_then(|end| path.get(..*end)).unwrap_or_default();
-                let found = self.paths.find(path_hash(hash, part), |route| {
-                    route.spec.path.as_bytes() == part && same(&route.spec.host)
-                });
-                if found.is_some() {
-                    return found;
+                let found = self.paths.find(hash_bytes(hash, part), |entry| entry.is(prefix, host, part));
+                if let Some(found) = found {
+                    return Some(&found.route);
                 }
             }
         }
         entry.root.as_ref()
     }
-
-    #[cfg(test)]
-    pub(crate) fn keys(&self) -> Vec<String> {
-        let roots = self.hosts.iter().filter_map(|entry| entry.root.as_ref());
-        let mut keys: Vec<_> = roots.chain(self.paths.iter()).map(|route| route.key.clone()).collect();
-        keys.sort();
-        keys
-    }
-}
-
-impl HostEntry {
-    /// Counts routes of a depth (1..=[`DEPTH_MAX`]) up or down.
-    fn count(&mut self, depth: usize, by: i32) -> Option<Arc<Route>> {
-        let at = depth.saturating_sub(1).min(DEPTH_MAX - 1);
-        if self.counts.len() <= at {
-            self.counts.resize(at + 1, 0);
-        }
-        if let Some(count) = self.counts.get_mut(at) {
-            *count = count.saturating_add_signed(by);
-            let bit = 1_u32 << at;
-            self.depths = if *count > 0 { self.depths | bit } else { self.depths & !bit };
-        }
-        None
-    }
-}
-
-fn path_hash(host: u64, path: &[u8]) -> u64 {
-    hash_bytes(host, path)
 }
 
 /// Hash of `*.` + `host`, without putting the two together.

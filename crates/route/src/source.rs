@@ -3,6 +3,7 @@
 use crate::app::Member;
 use crate::change::Source;
 use crate::hash::hash_bytes;
+use crate::index::Keyed;
 use std::sync::Arc;
 
 /// A source with all that it named last.
@@ -13,6 +14,13 @@ pub(crate) struct SourceEntry {
     pub(crate) members: Vec<Member>,
 }
 
+impl Keyed for SourceEntry {
+    fn hash(&self) -> u64 {
+        hash(&self.source)
+    }
+}
+
+/// Hash of a source's name.
 pub(crate) fn hash(source: &Source) -> u64 {
     match source {
         Source::Cell(cell) => hash_bytes(2, cell.0.as_bytes()),

@@ -1,13 +1,15 @@
 //! Spaces: how lane tags are read, and which lanes there are.
 
 use crate::hash::hash_bytes;
+use crate::index::Keyed;
 use towpath_types::lane::LanePolicy;
 use towpath_types::{LaneName, SpaceRef};
 
 /// A space of the table.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Space {
-    pub(crate) space: SpaceRef,
+    /// Put by a change; else only apps speak of it, and the defaults hold.
+    pub(crate) known: bool,
     pub(crate) policy: LanePolicy,
     /// Sorted.
     names: Box<[LaneName]>,
@@ -16,13 +18,8 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    pub(crate) fn new(
-        space: SpaceRef,
-        policy: LanePolicy,
-        names: Vec<LaneName>,
-        local: Vec<LaneName>,
-    ) -> Self {
-        Self { space, policy, names: sorted(names), local: sorted(local) }
+    pub(crate) fn new(policy: LanePolicy, names: Vec<LaneName>, local: Vec<LaneName>) -> Self {
+        Self { known: true, policy, names: sorted(names), local: sorted(local) }
     }
 
     pub(crate) fn has_lane(&self, name: &str) -> bool {
@@ -43,6 +40,19 @@ pub(crate) fn sorted(mut names: Vec<LaneName>) -> Box<[LaneName]> {
 
 fn contains(names: &[LaneName], name: &str) -> bool {
     names.binary_search_by(|other| other.as_str().cmp(name)).is_ok()
+}
+
+/// Where a space stands in the list of spaces.
+#[derive(Debug, Clone)]
+pub(crate) struct SpaceSlot {
+    pub(crate) space: SpaceRef,
+    pub(crate) slot: u32,
+}
+
+impl Keyed for SpaceSlot {
+    fn hash(&self) -> u64 {
+        hash(&self.space)
+    }
 }
 
 /// Hash of a space's name.

@@ -20,7 +20,7 @@ impl Table {
         }
         let stages = stages(matched, lane.lane);
         let (stage, pool) = stages.iter().flatten().find(|(_, pool)| {
-            pool.nodes.iter().any(|node| node.endpoint.ready() && !node.state.ejected(now))
+            pool.nodes().iter().any(|node| node.endpoint.ready() && !node.state.ejected(now))
         })?;
         let (tier, _, node) = pool.find(instance)?;
         let available = node.endpoint.ready() && !node.state.ejected(now);

@@ -1,19 +1,21 @@
 //! The routing table: one immutable value that a gateway swaps as a whole.
 
-use crate::app::App;
+use crate::app::{App, AppSlot, Rule};
 use crate::budget::RetryBudget;
 use crate::change::{Change, Refused};
 use crate::endpoint::Endpoint;
 use crate::hash::hash_bytes;
 use crate::host;
 use crate::index::Index;
+use crate::lane::Asked;
 use crate::path;
 use crate::routes::{Route, Routes};
 use crate::source::SourceEntry;
-use crate::space::{self, Space};
+use crate::space::{Space, SpaceSlot};
 use crate::tag::Tag;
 use crate::{entry, request::RequestView};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use towpath_types::lane::LanePolicy;
 use towpath_types::upstream::{Balancer, UpstreamSpec};
@@ -30,23 +32,19 @@ pub struct Table(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) place: Place,
     pub(crate) base: LaneName,
-    pub(crate) default_policy: Arc<LanePolicy>,
     pub(crate) routes: Routes,
-    pub(crate) spaces: Index<Space>,
-    /// Slots of apps by name.
-    pub(crate) slots: Index<(AppRef, u32)>,
-    /// Apps by slot.
-    pub(crate) apps: Arc<Vec<Arc<Vec<AppSlot>>>>,
+    /// Slots of spaces by name. A space keeps its slot for good.
+    pub(crate) space_slots: Index<SpaceSlot>,
+    pub(crate) spaces: Arc<Vec<Arc<Space>>>,
+    /// Slots of apps by name. An app keeps its slot while anything speaks of it.
+    pub(crate) app_slots: Index<AppSlot>,
+    /// Apps by slot, in chunks so that a change copies one of them.
+    pub(crate) apps: Arc<Vec<Arc<Vec<Option<App>>>>>,
     /// Slots that are free again.
     pub(crate) free: Arc<Vec<u32>>,
-    pub(crate) sources: Index<SourceEntry>,
-}
-
-/// Place of an app in the table; it is kept while anything speaks of the app.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct AppSlot {
-    pub(crate) app: Option<Arc<App>>,
-    pub(crate) routes: u32,
+    pub(crate) sources: Index<Arc<SourceEntry>>,
+    /// One copy of each lane's name, so that all pools of a lane share it.
+    pub(crate) lanes: Arc<BTreeSet<LaneName>>,
 }
 
 /// Sizes of a table.
@@ -66,9 +64,9 @@ pub struct Counts {
 #[derive(Debug, Clone, Copy)]
 pub struct Match<'t> {
     route: &'t Arc<Route>,
+    has_entry: bool,
     pub(crate) app: &'t App,
-    pub(crate) space: Option<&'t Space>,
-    policy: &'t LanePolicy,
+    pub(crate) space: &'t Space,
     host_lane: HostLane,
 }
 
@@ -83,16 +81,18 @@ enum HostLane {
 impl Table {
     /// An empty table for a gateway at `place`.
     pub fn new(place: Place) -> Self {
+        let base = LaneName::base();
         Self(Arc::new(Inner {
             place,
-            base: LaneName::base(),
-            default_policy: Arc::default(),
             routes: Routes::new(),
-            spaces: Index::new(16),
-            slots: Index::new(256),
+            space_slots: Index::new(16),
+            spaces: Arc::default(),
+            app_slots: Index::new(256),
             apps: Arc::default(),
             free: Arc::default(),
             sources: Index::new(64),
+            lanes: Arc::new(BTreeSet::from([base.clone()])),
+            base,
         }))
     }
 
@@ -120,15 +120,15 @@ impl Table {
     pub fn counts(&self) -> Counts {
         Counts {
             routes: self.0.routes.len(),
-            apps: self.apps().filter(|app| app.known).count(),
-            spaces: self.0.spaces.len(),
-            endpoints: self.apps().flat_map(|app| &app.pools).map(|pool| pool.nodes.len()).sum(),
+            apps: self.apps().filter(|app| app.rare.known).count(),
+            spaces: self.0.spaces.iter().filter(|space| space.known).count(),
+            endpoints: self.endpoints().count(),
         }
     }
 
     /// All endpoints, for reports. Not for the request path.
     pub fn endpoints(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
-        self.apps().flat_map(|app| &app.pools).flat_map(|pool| &pool.nodes).map(|node| &node.endpoint)
+        self.apps().flat_map(App::pools).flat_map(|pool| pool.nodes()).map(|node| &node.endpoint)
     }
 
     /// Requests in flight to each draining endpoint of the table, those without any included.
@@ -142,57 +142,52 @@ impl Table {
     /// The route for a host (`Host` header or `:authority`, with or without port) and a path (a query may follow).
     pub fn find(&self, host: &[u8], path: &[u8]) -> Option<Match<'_>> {
         let host = host::normalize(host)?;
-        let permitted = |route: &Route| {
-            self.app_at(route.slot).is_some_and(|app| self.policy_of(self.space_of(app)).host_label)
+        let permitted = |slot| {
+            let space = self.app_at(slot).and_then(|app| self.0.space_at(app.space));
+            space.is_some_and(|space| space.policy.host_label)
         };
         let hit = self.0.routes.find(host.as_bytes(), path, permitted)?;
-        let app = self.app_at(hit.route.slot)?;
-        let space = self.space_of(app);
-        let policy = self.policy_of(space);
-        let host_lane = match hit.host_lane.filter(|_| policy.host_label) {
+        let app = self.app_at(hit.slot)?;
+        let space = self.0.space_at(app.space)?;
+        let host_lane = match hit.host_lane.filter(|_| space.policy.host_label) {
             None => HostLane::None,
             Some(label) => Tag::read(label).map_or(HostLane::Malformed, HostLane::Tag),
         };
-        Some(Match { route: hit.route, app, space, policy, host_lane })
+        Some(Match { route: hit.route, has_entry: hit.has_entry, app, space, host_lane })
     }
 
     pub(crate) fn base(&self) -> &LaneName {
         &self.0.base
     }
 
-    pub(crate) fn apps(&self) -> impl Iterator<Item = &Arc<App>> {
-        self.0.apps.iter().flat_map(|chunk| chunk.iter()).filter_map(|slot| slot.app.as_ref())
+    pub(crate) fn apps(&self) -> impl Iterator<Item = &App> {
+        self.0.apps.iter().flat_map(|chunk| chunk.iter()).flatten()
     }
 
     pub(crate) fn app_at(&self, slot: u32) -> Option<&App> {
-        self.0.slot(slot)?.app.as_deref()
+        self.0.app_at(slot)
     }
 
     pub(crate) fn app(&self, app: &AppRef) -> Option<&App> {
         self.app_at(self.0.slot_of(app)?)
     }
-
-    fn space_of(&self, app: &App) -> Option<&Space> {
-        self.0.space(app)
-    }
-
-    fn policy_of<'t>(&'t self, space: Option<&'t Space>) -> &'t LanePolicy {
-        space.map_or(&self.0.default_policy, |space| &space.policy)
-    }
 }
 
 impl Inner {
-    pub(crate) fn slot(&self, slot: u32) -> Option<&AppSlot> {
-        self.apps.get(slot as usize / CHUNK)?.get(slot as usize % CHUNK)
+    pub(crate) fn app_at(&self, slot: u32) -> Option<&App> {
+        self.apps.get(slot as usize / CHUNK)?.get(slot as usize % CHUNK)?.as_ref()
     }
 
     pub(crate) fn slot_of(&self, app: &AppRef) -> Option<u32> {
-        self.slots.find(app_hash(app), |entry| entry.0 == *app).map(|entry| entry.1)
+        self.app_slots.find(app_hash(app), |entry| entry.app == *app).map(|entry| entry.slot)
     }
 
-    fn space(&self, app: &App) -> Option<&Space> {
-        let same = |space: &Space| space.space.org == app.app.org && space.space.space == app.app.space;
-        self.spaces.find(app.space_hash, same).map(|space| &**space)
+    pub(crate) fn app(&self, app: &AppRef) -> Option<&App> {
+        self.app_at(self.slot_of(app)?)
+    }
+
+    pub(crate) fn space_at(&self, slot: u32) -> Option<&Space> {
+        self.spaces.get(slot as usize).map(|space| &**space)
     }
 }
 
@@ -204,17 +199,17 @@ impl<'t> Match<'t> {
 
     /// Its app.
     pub fn app(&self) -> &'t AppRef {
-        &self.app.app
+        &self.app.rare.app
     }
 
     /// How the app's endpoints are used; defaults while the app itself is not known here.
     pub fn upstream(&self) -> &'t Arc<UpstreamSpec> {
-        &self.app.upstream
+        &self.app.rare.upstream
     }
 
     /// How the app's space reads lane tags.
     pub fn policy(&self) -> &'t LanePolicy {
-        self.policy
+        &self.space.policy
     }
 
     /// Whether the app is stopped on purpose.
@@ -224,12 +219,15 @@ impl<'t> Match<'t> {
 
     /// The app's retry budget.
     pub fn budget(&self) -> &'t Arc<RetryBudget> {
-        &self.app.budget
+        &self.app.rare.budget
     }
 
     /// What a consistent hash goes by; 0 for the other balancers.
     pub fn affinity(&self, request: &impl RequestView) -> u64 {
-        match &self.app.upstream.balancer {
+        if self.app.balancer != Rule::Chash {
+            return 0;
+        }
+        match &self.upstream().balancer {
             Balancer::Chash(by) => entry::hash_of(by, 0, request),
             _ => 0,
         }
@@ -249,8 +247,9 @@ impl<'t> Match<'t> {
         }
     }
 
-    pub(crate) fn entry_seed(&self) -> u64 {
-        self.route.seed
+    /// The lane that an entry rule gives.
+    pub(crate) fn entry(&self, request: &impl RequestView) -> Option<Asked> {
+        if self.has_entry { entry::find(&self.route.spec.entry, self.route.seed, request) } else { None }
     }
 
     pub(crate) fn lane_of_app(&self, name: &str) -> Option<&'t LaneName> {
@@ -258,7 +257,7 @@ impl<'t> Match<'t> {
     }
 
     pub(crate) fn lane_of_space(&self, name: &str) -> bool {
-        self.space.is_some_and(|space| space.has_lane(name))
+        self.space.has_lane(name)
     }
 }
 
@@ -266,9 +265,4 @@ impl<'t> Match<'t> {
 pub(crate) fn app_hash(app: &AppRef) -> u64 {
     let space = hash_bytes(hash_bytes(1, app.org.as_str().as_bytes()), app.space.as_str().as_bytes());
     hash_bytes(space, app.app.as_str().as_bytes())
-}
-
-/// Hash of a space's name.
-pub(crate) fn space_hash(space: &towpath_types::SpaceRef) -> u64 {
-    space::hash(space)
 }

@@ -6,34 +6,34 @@ use crate::pool::Node;
 
 /// What the score is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub(crate) enum By {
     /// `(in_flight + 1) × latency × (1 + load) / weight`.
     Load,
     /// `latency / weight`.
     Latency,
 }
 
-pub(crate) fn choose<'a>(scope: &Scope<'a, '_>, rng: &mut Rng, rule: Rule) -> Option<&'a Node> {
+pub(crate) fn choose<'a>(scope: &Scope<'a, '_>, rng: &mut Rng, by: By) -> Option<&'a Node> {
     let (first, a) = scope.any(None, rng);
     let (_, b) = scope.any(Some(first), rng);
     let (Some(a), Some(b)) = (a, b) else { return a.or(b) };
-    Some(if second_is_better(scope, rule, a, b) { b } else { a })
+    Some(if second_is_better(scope, by, a, b) { b } else { a })
 }
 
 /// Compares two. Where one has no latency yet it counts as equal to the other's.
-pub(crate) fn second_is_better(scope: &Scope<'_, '_>, rule: Rule, a: &Node, b: &Node) -> bool {
+pub(crate) fn second_is_better(scope: &Scope<'_, '_>, by: By, a: &Node, b: &Node) -> bool {
     let now = scope.draw.now;
     let (latency_a, latency_b) = match (a.state.latency.seconds(now), b.state.latency.seconds(now)) {
         (Some(a), Some(b)) => (a, b),
         (Some(one), None) | (None, Some(one)) => (one, one),
         (None, None) => (1.0, 1.0),
     };
-    match rule {
-        Rule::Load => {
+    match by {
+        By::Load => {
             let mean = scope.pool.mean_load();
             load_score(b, latency_b, mean, now) < load_score(a, latency_a, mean, now)
         }
-        Rule::Latency => latency_score(b, latency_b) < latency_score(a, latency_a),
+        By::Latency => latency_score(b, latency_b) < latency_score(a, latency_a),
     }
 }
 
