@@ -14,28 +14,31 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Takes over what is known, ends what is not. Afterwards every instance that is anywhere on the machine has a supervisor or is
 /// about to be gone.
 ///
-/// With a whole ledger, its word holds. With a broken one, each instance's own record does, and nothing is ended for not being
+/// With a whole ledger, its word holds. With a broken or missing one, each instance's own record does, and nothing is ended for not being
 /// wanted until a manager has said what is.
 pub(crate) async fn adopt(supervisors: &Arc<Supervisors>, found: Found) {
     let context = supervisors.context();
     let mut all: BTreeSet<InstanceId> =
         context.ledger.read(|ledger| ledger.instances.keys().copied().collect());
     all.extend(context.driver.found().await);
+    let mut unknown = Vec::new();
     for instance in all {
         let known = context.ledger.read(|ledger| ledger.instances.get(&instance).cloned());
         let entry = match known {
             Some(entry) => Some(entry),
-            None if found == Found::Broken => load_record(&*context.driver, instance).await,
+            None if found != Found::Whole => load_record(&*context.driver, instance).await,
             None => None,
         };
         match entry {
             Some(entry) => take_over(supervisors, instance, entry, found).await,
             None => {
                 tracing::warn!(%instance, "found an instance that nobody knows; ending it");
-                end_unknown(Arc::clone(&context.driver), instance);
+                unknown.push(end_unknown(&*context.driver, instance));
             }
         }
     }
+    // Waited for: a manager may want one of them to be begun anew.
+    futures::future::join_all(unknown).await;
 }
 
 async fn take_over(supervisors: &Supervisors, instance: InstanceId, entry: Entry, found: Found) {
@@ -46,7 +49,7 @@ async fn take_over(supervisors: &Supervisors, instance: InstanceId, entry: Entry
     let spec = Arc::new(newest.unwrap_or_else(|| entry.spec.clone()));
     let beginning = match context.driver.adopt(instance).await {
         Adopted::Running(process) => {
-            let was_ready = entry.ready || found == Found::Broken;
+            let was_ready = entry.ready || found != Found::Whole;
             Beginning::Running(process, was_ready)
         }
         Adopted::Ended(exit) => Beginning::Ended(exit),
@@ -54,7 +57,7 @@ async fn take_over(supervisors: &Supervisors, instance: InstanceId, entry: Entry
     };
     tracing::info!(%instance, app = %spec.app, runs = matches!(beginning, Beginning::Running(..)), "instance adopted");
     context.ledger.change(|ledger| {
-        if found == Found::Broken && !ledger.desired.instances.contains(&spec) {
+        if found != Found::Whole && !ledger.desired.instances.contains(&spec) {
             ledger.desired.instances.push((*spec).clone());
         }
         ledger.instances.insert(instance, entry);
@@ -67,14 +70,12 @@ async fn load_record(driver: &dyn Driver, instance: InstanceId) -> Option<Entry>
     serde_json::from_slice(&bytes).ok()
 }
 
-fn end_unknown(driver: Arc<dyn Driver>, instance: InstanceId) {
-    tokio::spawn(async move {
-        if let Adopted::Running(process) = driver.adopt(instance).await {
-            process.terminate().await;
-            let _ = tokio::time::timeout(GRACE, process.wait()).await;
-        }
-        if let Err(error) = driver.remove(instance).await {
-            tracing::warn!(%instance, %error, "what nobody knows could not be removed");
-        }
-    });
+async fn end_unknown(driver: &dyn Driver, instance: InstanceId) {
+    if let Adopted::Running(process) = driver.adopt(instance).await {
+        process.terminate().await;
+        let _ = tokio::time::timeout(GRACE, process.wait()).await;
+    }
+    if let Err(error) = driver.remove(instance).await {
+        tracing::warn!(%instance, %error, "what nobody knows could not be removed");
+    }
 }

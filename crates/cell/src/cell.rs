@@ -10,7 +10,7 @@ use crate::driver::Driver;
 use crate::driver::process::ProcessDriver;
 use crate::identity::{self, Identity};
 use crate::ledger::{Found, LedgerFile};
-use crate::logs::Followers;
+use crate::logs::{EndedLogs, Followers};
 use crate::places::Places;
 use crate::ports::Ports;
 use crate::sample::{HostSampler, total_memory};
@@ -65,6 +65,11 @@ impl Cell {
         let (id, incarnation) = (identity.cell, identity.incarnation);
         let uids = settings.uids.clone().filter(|_| users::can_separate());
         let users = Arc::new(Users::new(uids, fastrand::u32(..)));
+        if !users.are_separate() {
+            tracing::warn!(
+                "instances run as the cell's own user: they are not protected from each other, nor the cell from them"
+            );
+        }
         let places = Places::make(&settings, id, users.are_separate())?;
 
         // Subscribed before anything is announced: nothing that follows an announcement may be missed.
@@ -98,7 +103,7 @@ impl Cell {
         let mut tasks = JoinSet::new();
         tasks.spawn(ledger.clone().run_writer());
         adoption::adopt(&supervisors, found).await;
-        if found != Found::Broken {
+        if found == Found::Whole {
             supervisors.apply(&ledger.read(|l| l.desired.instances.clone()));
         }
 
@@ -108,7 +113,7 @@ impl Cell {
             stager: stager.clone(),
             announcer: Arc::clone(&announcer),
             identity: Mutex::new(identity),
-            ended_logs: places.ended_logs.clone(),
+            ended_logs: EndedLogs::new(places.ended_logs.clone()),
             bus: Arc::clone(&bus),
         });
         tasks.spawn(commands.run(commands_in));
@@ -172,6 +177,7 @@ fn make_context(
         board: Board::default(),
         ports: Ports::new(settings.ports.clone(), settings.address),
         users,
+        ended_logs: EndedLogs::new(places.ended_logs.clone()),
         binary: places.binary.clone(),
     }))
 }
@@ -234,8 +240,9 @@ impl Syncer {
                 Ok(desired) => {
                     let is_behind = desired.revision < at_least;
                     self.accept(desired).await;
-                    retry = RETRY;
-                    pause = if is_behind { RETRY } else { interval };
+                    // A manager that lost its memory never gets there: asked ever more seldom.
+                    pause = if is_behind { retry } else { interval };
+                    retry = if is_behind { (retry * 2).min(interval) } else { RETRY };
                 }
                 Err(error) => {
                     tracing::debug!(%error, "what should run could not be read; running on with what is known");

@@ -3,7 +3,7 @@
 use crate::announce::Announcer;
 use crate::driver::Driver;
 use crate::identity::Identity;
-use crate::logs::{self, Followers};
+use crate::logs::{self, EndedLogs, Followers};
 use crate::staging::Stager;
 use bytes::Bytes;
 use std::path::PathBuf;
@@ -28,8 +28,7 @@ pub(crate) struct Commands {
     pub(crate) followers: Followers,
     pub(crate) announcer: Arc<Announcer>,
     pub(crate) identity: Mutex<Identity>,
-    /// Logs of instances that are gone.
-    pub(crate) ended_logs: PathBuf,
+    pub(crate) ended_logs: EndedLogs,
 }
 
 impl Commands {
@@ -96,8 +95,9 @@ impl Commands {
     }
 
     fn log_dir(&self, instance: InstanceId) -> Option<PathBuf> {
-        let candidates = [self.driver.log_dir(instance), self.ended_logs.join(instance.to_string())];
-        candidates.into_iter().find(|dir| dir.is_dir())
+        let candidates = [self.driver.log_dir(instance), self.ended_logs.of(instance)];
+        let is_known = self.announcer.board.state(instance).is_some();
+        candidates.into_iter().find(|dir| is_known || dir.is_dir())
     }
 
     async fn cordon(&self, on: bool) -> CellReply {

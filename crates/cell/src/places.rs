@@ -1,7 +1,7 @@
 //! Where a cell keeps its files.
 //!
-//! `data_dir/` (closed to others): `cell.json`, `ledger.json`, `artifacts/`, `build-cache/`, `ended-logs/`.
-//! `runtime_dir/` (others may pass through): `instances/<id>/`, `builds/`, `bin/`.
+//! `data_dir/`: `cell.json`, `ledger.json`, `artifacts/`.
+//! `runtime_dir/` (others may pass through): `instances/<id>/`, `ended-logs/`, `builds/`, `build-cache/`, `bin/`.
 
 use crate::{CellError, CellSettings, disk};
 use std::io;
@@ -55,7 +55,7 @@ impl Places {
             builds: make(runtime.join("builds"), 0o711)?,
             artifacts: make(data.join("artifacts"), 0o700)?,
             build_cache: make(runtime.join("build-cache"), 0o711)?,
-            ended_logs: make(data.join("ended-logs"), 0o700)?,
+            ended_logs: make(runtime.join("ended-logs"), 0o700)?,
             binary,
         })
     }
@@ -65,10 +65,8 @@ fn choose_runtime(data: &Path, cell: CellId, separate_users: bool) -> Result<Pat
     if !separate_users {
         return Ok(data.join("run"));
     }
-    // The data directory itself holds secrets only in files of mode 0600, so that passing through is harmless; its parents are
-    // not ours to open.
-    let parent_is_open = data.parent().is_none_or(disk::is_open_to_all);
-    if parent_is_open && disk::set_mode(data, 0o711).is_ok() {
+    // Opening directories that others may have closed on purpose is not ours to do.
+    if disk::is_open_to_all(data) {
         return Ok(data.join("run"));
     }
     let dir = Path::new(SHARED).join(cell.to_string());

@@ -17,6 +17,9 @@ fn main() -> ExitCode {
     if first == towpath_cell::SHIM_COMMAND {
         return towpath_cell::shim_main(args.collect());
     }
+    if first == towpath_cell::STATIC_COMMAND {
+        return towpath_cell::static_main(args.collect());
+    }
     let (Some(dir), Some(api)) = (args.next(), args.next()) else { return ExitCode::from(2) };
     let Ok(runtime) = tokio::runtime::Runtime::new() else { return ExitCode::from(3) };
     match runtime.block_on(run(&PathBuf::from(dir), &api.to_string_lossy())) {

@@ -4,11 +4,13 @@
 //! `<unix ms> <o|e|c> <text>`. At any time one process writes: the shim while it lives, else the cell.
 
 mod bucket;
+mod ended;
 mod follow;
 mod reader;
 mod writer;
 
 pub(crate) use bucket::Bucket;
+pub(crate) use ended::EndedLogs;
 pub(crate) use follow::Followers;
 pub(crate) use reader::{Position, read_from, tail};
 pub(crate) use writer::LogWriter;

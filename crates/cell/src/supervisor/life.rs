@@ -33,6 +33,8 @@ pub(super) struct Life {
     user: Option<u32>,
     restarts: u32,
     crashes: u32,
+    /// Why the start before ended.
+    last_end: String,
 }
 
 /// Why a bring-up did not end in a process.
@@ -53,7 +55,17 @@ enum Outcome {
 
 impl Life {
     pub(super) fn new(context: Arc<Context>, spec: Arc<InstanceSpec>, goal: watch::Receiver<Goal>) -> Self {
-        Self { context, instance: spec.instance, spec, goal, port: 0, user: None, restarts: 0, crashes: 0 }
+        Self {
+            context,
+            instance: spec.instance,
+            spec,
+            goal,
+            port: 0,
+            user: None,
+            restarts: 0,
+            crashes: 0,
+            last_end: String::new(),
+        }
     }
 
     pub(super) async fn run(mut self, beginning: Beginning) {
@@ -123,10 +135,17 @@ impl Life {
         });
     }
 
+    /// Of a start that is not the first, people want to know why it was necessary.
+    fn show_start(&self) {
+        let reason =
+            if self.last_end.is_empty() { String::new() } else { format!("restarted: {}", self.last_end) };
+        self.show(InstanceState::Starting, reason);
+    }
+
     /// Fetches, copies, starts.
     async fn bring_up(&mut self) -> Result<Box<dyn Process>, Halt> {
         let spec = self.wish().ok_or(Halt::Unwanted)?;
-        self.show(InstanceState::Starting, String::new());
+        self.show_start();
         let context = Arc::clone(&self.context);
         let failed = |error: &dyn std::fmt::Display| Halt::Failed(error.to_string());
         let fetching = context.artifacts.get(spec.artifact, spec.artifact_bytes);
@@ -202,7 +221,9 @@ impl Life {
                     if changed.is_err() {
                         std::future::pending::<()>().await;
                     }
-                    self.show_verdict(verdict, None);
+                    if self.wish().is_some() {
+                        self.show_verdict(verdict, None);
+                    }
                     continue;
                 }
                 result = check => result,
@@ -256,7 +277,7 @@ impl Life {
         let text = || trouble.as_ref().map_or_else(String::new, ToString::to_string);
         let (state, reason) = match verdict {
             _ if self.spec.wanted == Wanted::Drain => (InstanceState::Draining, String::new()),
-            Verdict::Starting => (InstanceState::Starting, String::new()),
+            Verdict::Starting => return self.show_start(),
             Verdict::Ready => (InstanceState::Ready, String::new()),
             Verdict::Unhealthy | Verdict::Hopeless | Verdict::StartFailed => {
                 (InstanceState::Unhealthy, text())
@@ -341,6 +362,7 @@ impl Life {
             self.unwanted().await;
             return false;
         }
+        self.last_end.clone_from(&reason);
         let next = if restart.pause.is_zero() {
             "at once".into()
         } else {
@@ -376,6 +398,7 @@ impl Life {
     async fn clean_up(self) {
         self.show(InstanceState::Stopping, String::new());
         let context = &self.context;
+        context.ended_logs.keep(self.instance, context.driver.log_dir(self.instance)).await;
         for attempt in 1..=3_u32 {
             match context.driver.remove(self.instance).await {
                 Ok(()) => break,

@@ -7,6 +7,7 @@ use crate::artifact::Artifacts;
 use crate::board::Board;
 use crate::driver::{Driver, Exit, Process};
 use crate::ledger::LedgerFile;
+use crate::logs::EndedLogs;
 use crate::plan::{Step, plan_steps};
 use crate::ports::Ports;
 use crate::users::Users;
@@ -32,6 +33,7 @@ pub(crate) struct Context {
     pub(crate) board: Board,
     pub(crate) ports: Ports,
     pub(crate) users: Arc<Users>,
+    pub(crate) ended_logs: EndedLogs,
     /// The platform's binary, where every user can run it.
     pub(crate) binary: PathBuf,
 }
@@ -58,7 +60,14 @@ pub(crate) enum Beginning {
 /// The supervisors.
 pub(crate) struct Supervisors {
     context: Arc<Context>,
-    known: Mutex<BTreeMap<InstanceId, Known>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The cell is stopping: nothing begins any more.
+    is_closed: bool,
+    known: BTreeMap<InstanceId, Known>,
 }
 
 struct Known {
@@ -70,7 +79,7 @@ struct Known {
 
 impl Supervisors {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, known: Mutex::default() }
+        Self { context, state: Mutex::default() }
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -79,12 +88,16 @@ impl Supervisors {
 
     /// Takes the steps from what is looked after now to `desired`.
     pub(crate) fn apply(&self, desired: &[InstanceSpec]) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_closed {
+            return;
+        }
+        let known = &mut state.known;
         known.retain(|_, known| known.spec.is_some() || !known.task.is_finished());
         let now = known.iter().map(|(id, known)| (*id, known.spec.clone())).collect();
         for step in plan_steps(desired, &now) {
             match step {
-                Step::Begin(spec) => self.begin_locked(&mut known, spec, Beginning::Fresh),
+                Step::Begin(spec) => self.begin_locked(known, spec, Beginning::Fresh),
                 Step::Change(spec) => {
                     if let Some(known) = known.get_mut(&spec.instance) {
                         known.goal.send_replace(Goal::Keep(Arc::clone(&spec)));
@@ -103,8 +116,8 @@ impl Supervisors {
 
     /// Takes an instance over that an earlier cell process has left.
     pub(crate) fn begin(&self, spec: Arc<InstanceSpec>, beginning: Beginning) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        self.begin_locked(&mut known, spec, beginning);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.begin_locked(&mut state.known, spec, beginning);
     }
 
     fn begin_locked(
@@ -128,10 +141,7 @@ impl Supervisors {
 
     /// Ends all instances and waits for it.
     pub(crate) async fn end_all(&self, within: Duration) {
-        let all = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *known)
-        };
+        let all = self.close();
         for known in all.values() {
             known.goal.send_replace(Goal::End(within));
         }
@@ -142,13 +152,24 @@ impl Supervisors {
 
     /// Lets go of all instances, as they are.
     pub(crate) async fn abandon_all(&self) {
-        let all = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *known)
-        };
+        let all = self.close();
         for known in all.into_values() {
             known.task.abort();
             let _ = known.task.await;
+        }
+    }
+
+    fn close(&self) -> BTreeMap<InstanceId, Known> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_closed = true;
+        std::mem::take(&mut state.known)
+    }
+}
+
+impl Drop for Supervisors {
+    fn drop(&mut self) {
+        for known in self.close().into_values() {
+            known.task.abort();
         }
     }
 }

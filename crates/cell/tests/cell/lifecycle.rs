@@ -1,9 +1,5 @@
 //! Instances are started, announced, drained and stopped as the manager wishes.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "test code")]
-
-mod support;
-
-use support::{SERVER, Stage, eventually, fetch, processes_of};
+use crate::support::{SERVER, Stage, eventually, fetch, processes_of};
 use towpath_types::spec::Wanted;
 use towpath_wire::cell::{InstanceSpec, InstanceState};
 

@@ -1,13 +1,5 @@
 //! A cell with a manager, a bus and a blob store that a test drives.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code"
-)]
+#![allow(dead_code, unreachable_pub, reason = "not every test file uses all of it")]
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -18,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use towpath_archive::{ArtifactOptions, pack_artifact};
 use towpath_bus::{Bus, MemoryBus};
@@ -111,7 +103,8 @@ pub struct Stage {
     pub bus: Arc<MemoryBus>,
     pub blobs: Blobs,
     pub wish: Arc<Mutex<Wish>>,
-    pub announced: watch::Receiver<Option<CellAnnounce>>,
+    heard: Arc<Heard>,
+    at: Mutex<usize>,
     pub settings: CellSettings,
     pub cell: Option<Cell>,
     tasks: JoinSet<()>,
@@ -128,11 +121,12 @@ impl Stage {
         let wish =
             Arc::new(Mutex::new(Wish { epoch: 1, revision: 1, instances: vec![], page: 100, silent: false }));
         spawn_manager(&bus, &wish, &mut tasks).await;
-        let announced = spawn_listener(&bus, &mut tasks).await;
+        let heard = Arc::new(Heard::default());
+        spawn_listener(&bus, &heard, &mut tasks).await;
         let mut settings = CellSettings::new(dir.path().join("data"), format!("http://{api}"), "token");
         settings.shim = ShimProgram { program: testbed(), args: vec!["__shim".into()] };
         settings.sync_interval = Duration::from_millis(200);
-        Self { dir, bus, blobs, wish, announced, settings, cell: None, tasks }
+        Self { dir, bus, blobs, wish, heard, at: Mutex::new(0), settings, cell: None, tasks }
     }
 
     pub async fn start(&mut self) {
@@ -165,15 +159,31 @@ impl Stage {
         }
     }
 
-    /// Waits until an announcement satisfies the condition.
+    /// Waits until an announcement satisfies the condition: the last one that was waited for, or a later one. None is missed.
     pub async fn until(&self, what: &str, mut holds: impl FnMut(&CellAnnounce) -> bool) -> CellAnnounce {
-        let mut announced = self.announced.clone();
-        let wait = announced.wait_for(|last| last.as_ref().is_some_and(&mut holds));
-        let found = tokio::time::timeout(PATIENCE, wait).await;
-        match found {
-            Ok(announce) => announce.unwrap().clone().unwrap(),
-            Err(_) => panic!("{what} did not come; last: {:#?}", self.announced.borrow().as_ref()),
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let arrival = self.heard.arrived.notified();
+            {
+                let all = self.heard.all.lock().unwrap();
+                let mut at = self.at.lock().unwrap();
+                while *at < all.len() {
+                    if holds(&all[*at]) {
+                        return all[*at].clone();
+                    }
+                    *at += 1;
+                }
+                // The last one stays to be looked at again.
+                *at = all.len().saturating_sub(1);
+                assert!(Instant::now() < deadline, "{what} did not come; last: {:#?}", all.last());
+            }
+            let _ = tokio::time::timeout(Duration::from_secs(1), arrival).await;
         }
+    }
+
+    /// The last announcement.
+    pub fn last(&self) -> CellAnnounce {
+        self.heard.all.lock().unwrap().last().unwrap().clone()
     }
 
     /// Waits until the instance is announced in this state.
@@ -259,18 +269,22 @@ async fn spawn_manager(bus: &Arc<MemoryBus>, wish: &Arc<Mutex<Wish>>, tasks: &mu
     });
 }
 
-async fn spawn_listener(
-    bus: &Arc<MemoryBus>,
-    tasks: &mut JoinSet<()>,
-) -> watch::Receiver<Option<CellAnnounce>> {
+/// All announcements.
+#[derive(Default)]
+struct Heard {
+    all: Mutex<Vec<CellAnnounce>>,
+    arrived: Notify,
+}
+
+async fn spawn_listener(bus: &Arc<MemoryBus>, heard: &Arc<Heard>, tasks: &mut JoinSet<()>) {
     let mut announcements = bus.subscribe(subject::CELL_ANNOUNCE_ALL).await.unwrap();
-    let (sender, receiver) = watch::channel(None);
+    let heard = heard.clone();
     tasks.spawn(async move {
         while let Some(message) = announcements.next().await {
-            sender.send_replace(Some(towpath_wire::decode(&message.payload).unwrap()));
+            heard.all.lock().unwrap().push(towpath_wire::decode(&message.payload).unwrap());
+            heard.arrived.notify_waiters();
         }
     });
-    receiver
 }
 
 /// Polls until the condition holds.
