@@ -63,8 +63,8 @@ impl Manager {
         cells::sync::spawn(&core, &mut tasks).await?;
         gateways::spawn(&core, &mut tasks).await?;
         reconcile::spawn(&core, &mailboxes, &mut tasks).await?;
-        feed::spawn(&core, mailboxes, &mut tasks);
-        let joined = membership::spawn(&core, identity, &mut tasks);
+        feed::spawn(&core, mailboxes.clone(), &mut tasks);
+        let joined = membership::spawn(&core, identity, &mailboxes, &mut tasks).await?;
         if tokio::time::timeout(START_PATIENCE, joined).await.is_err() {
             tracing::warn!("the store does not answer; the manager goes on trying");
         }

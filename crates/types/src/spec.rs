@@ -125,7 +125,6 @@ pub enum Wanted {
 
 /// One instance that the manager has decided on, with the version of the group that it embodies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Assignment {
     /// The instance.
     pub instance: InstanceId,
@@ -148,7 +147,6 @@ pub struct Assignment {
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
 )]
-#[serde(deny_unknown_fields)]
 pub struct InstanceVersion {
     /// Release.
     pub release: Digest,
@@ -158,7 +156,7 @@ pub struct InstanceVersion {
 
 /// What goes into a running instance besides its release.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema, Default)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct InstanceSettings {
     /// The app's environment with the group's on top; the release's lies below it.
     pub env: BTreeMap<String, String>,
@@ -172,7 +170,7 @@ pub struct InstanceSettings {
 
 /// Status of a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema, Default)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct GroupStatus {
     /// Generation of the group's spec that this status speaks of.
     pub observed: Generation,
@@ -188,6 +186,8 @@ pub struct GroupStatus {
     pub assignments: Vec<Assignment>,
     /// Content of every settings digest that an assignment, `target` or `good` names.
     pub settings: BTreeMap<Digest, InstanceSettings>,
+    /// Releases that these name, so that what runs can be told in full even when the release is no longer kept.
+    pub releases: BTreeMap<Digest, ReleaseSpec>,
     /// The version that the spec asks for.
     pub target: Option<InstanceVersion>,
     /// The version that every new request gets: its full count is in all gateways, and no other version takes requests.
@@ -217,7 +217,7 @@ pub struct Casualty {
 
 /// How often broken instances were replaced of late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, Default)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Replacements {
     /// Replacements in a row; a quiet while sets it back.
     pub count: u32,

@@ -10,6 +10,7 @@ pub mod cell;
 pub mod envelope;
 pub mod gateway;
 pub mod log;
+pub mod manager;
 pub mod staging;
 pub mod subject;
 

@@ -10,11 +10,12 @@ use std::path::PathBuf;
 use towpath_types::health::HealthCheck;
 use towpath_types::lane::LanePolicy;
 use towpath_types::load::{HostLoad, InstanceLoad};
+use towpath_types::resource::Key;
 use towpath_types::spec::{Limits, RouteSpec, Wanted};
 use towpath_types::upstream::{Protocol, UpstreamSpec};
 use towpath_types::{
-    AppName, AppRef, ByteSize, CellId, Digest, ErrorCode, GatewayId, Incarnation, InstanceId, LaneName,
-    Millis, OperationId, Place, Revision, SpaceRef,
+    AppName, AppRef, ByteSize, CellId, Digest, ErrorCode, GatewayId, Incarnation, InstanceId, Kind, LaneName,
+    ManagerId, Millis, OperationId, Place, Revision, SpaceRef,
 };
 use towpath_wire::cell::{
     CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState, SyncPage,
@@ -25,6 +26,7 @@ use towpath_wire::gateway::{
     SnapshotPage, SnapshotRequest,
 };
 use towpath_wire::log::{LogChunk, LogLine, LogQuery, LogSource};
+use towpath_wire::manager::{Activate, ManagerEvent, Membership};
 use towpath_wire::staging::{StageEvent, StageJob, StageOutput, StageResult};
 use towpath_wire::{WireMessage, decode, encode};
 
@@ -319,4 +321,16 @@ fn another_message_version_or_garbage_is_refused_by_name() {
     }
     let more = poke.replace("\"epoch\"", "\"later_field\":true,\"epoch\"");
     assert!(decode::<CellPoke>(more.as_bytes()).is_ok(), "unknown fields are ignored");
+}
+
+#[test]
+fn messages_between_managers_stay_as_they_are() {
+    let manager = ManagerId::mint(1, RANDOM);
+    let event = |event| ManagerEvent { manager, incarnation: Incarnation(3), event };
+    check("manager.event.joined", &event(Membership::Joined));
+    check("manager.event.left", &event(Membership::Left));
+    let space = SpaceRef::first();
+    let key =
+        Key { kind: Kind::Group, org: Some(space.org), space: Some(space.space), name: "shop:base:".into() };
+    check("manager.activate", &Activate { epoch: 7, key, hops: 1 });
 }

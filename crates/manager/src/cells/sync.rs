@@ -52,7 +52,8 @@ async fn answer(core: &Core, message: Message) {
         Ok(request) => request,
         Err(error) => return tracing::warn!(%error, "ignored a cell's request"),
     };
-    if !*core.cache_loaded().borrow() || !core.wait_cache(request.at_least, WAIT).await {
+    let whole = *core.cache_loaded().borrow() && core.cache.all_groups_readable();
+    if !whole || !core.wait_cache(request.at_least, WAIT).await {
         tracing::debug!(cell = %request.cell, "not up to date yet; the cell will ask again");
         return;
     }
@@ -78,7 +79,7 @@ fn find_page(core: &Core, request: &SyncRequest) -> SyncPage {
     let (mut bytes, mut last) = (0, None);
     let mut cut = !whole;
     for (instance, group, name) in found {
-        if let Some(spec) = find_instance(core, instance, &group, &name) {
+        if let Some(spec) = find_instance(instance, &group, &name) {
             bytes += serde_json::to_vec(&spec).map_or(0, |text| text.len());
             if bytes > PAGE_BYTES && !page.instances.is_empty() {
                 cut = true;
@@ -101,19 +102,17 @@ fn parse_cursor(text: &str) -> Option<(Revision, InstanceId)> {
 
 /// All that a cell needs to run an instance: its own version's settings, even while the group moves on to another one.
 pub(crate) fn find_instance(
-    core: &Core,
     instance: InstanceId,
     group: &CachedGroup,
     name: &GroupRef,
 ) -> Option<InstanceSpec> {
     let assignment = group.status.assignments.iter().find(|a| a.instance == instance)?;
     let settings = group.status.settings.get(&assignment.version.settings);
-    let release = core.cache.release(&name.app, assignment.version.release);
+    let release = group.status.releases.get(&assignment.version.release);
     let (Some(settings), Some(release)) = (settings, release) else {
-        tracing::error!(%instance, group = %name, "an instance's release or settings are gone; it cannot be started");
+        tracing::error!(%instance, group = %name, "an instance's release or settings are gone; it cannot be told");
         return None;
     };
-    let release = &release.spec;
     let mut env: BTreeMap<String, String> = release.env.clone();
     env.extend(settings.env.iter().map(|(name, value)| (name.clone(), value.clone())));
     Some(InstanceSpec {

@@ -60,6 +60,8 @@ struct Inner {
     by_cell: HashMap<CellId, CellSet>,
     by_instance: HashMap<InstanceId, GroupRef>,
     routing: RoutingView,
+    /// Groups whose record cannot be read, for example since a newer version wrote it.
+    unreadable: BTreeSet<GroupRef>,
     /// Revision at which the cache was loaded whole.
     floor: Revision,
 }
@@ -152,6 +154,11 @@ impl Cache {
     pub fn release(&self, app: &AppRef, release: Digest) -> Option<CachedRelease> {
         let key = super::keys::release_key(app, release);
         self.read(|inner| inner.releases.get(&key).cloned())
+    }
+
+    /// Whether every group could be read. If not, no cell can be told what it should run: it would stop what is not in it.
+    pub fn all_groups_readable(&self) -> bool {
+        self.read(|inner| inner.unreadable.is_empty())
     }
 
     /// The group that an instance belongs to.
@@ -291,6 +298,7 @@ impl Inner {
 
     fn apply_group(&mut self, key: &Key, record: Option<Arc<Record>>, revision: Revision) {
         let Some(name) = GroupRef::of_key(key) else { return };
+        self.unreadable.remove(&name);
         if let Some(old) = self.groups.remove(&name) {
             for assignment in &old.status.assignments {
                 self.by_instance.remove(&assignment.instance);
@@ -304,7 +312,10 @@ impl Inner {
         }
         let Some(record) = record else { return };
         let revision = record.revision;
-        let Some(new) = typed_with_status(record) else { return };
+        let Some(new) = typed_with_status(record) else {
+            self.unreadable.insert(name);
+            return;
+        };
         for assignment in &new.status.assignments {
             self.by_instance.insert(assignment.instance, name.clone());
             let set = self.by_cell.entry(assignment.cell).or_default();

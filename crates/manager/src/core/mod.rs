@@ -8,6 +8,7 @@ pub mod clock;
 mod commit;
 pub mod keys;
 pub mod outcome;
+pub mod ownership;
 pub mod placing;
 mod routing_view;
 pub mod soft;
@@ -15,6 +16,7 @@ pub mod soft;
 use crate::settings::ManagerSettings;
 use cache::Cache;
 use clock::Clock;
+use ownership::Ownership;
 use placing::PlacingLedger;
 use soft::SoftState;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,6 +42,8 @@ pub struct Core {
     pub soft: SoftState,
     /// Hard state in memory.
     pub cache: Cache,
+    /// Which manager owns what.
+    pub ownership: Ownership,
     /// Room that plans have taken.
     pub(crate) placing: PlacingLedger,
     fence: RwLock<Option<Fence>>,
@@ -66,6 +70,7 @@ impl Core {
             bus,
             manager,
             soft: SoftState::new(clock.clone()),
+            ownership: Ownership::new(manager),
             placing: PlacingLedger::new(clock.clone()),
             clock,
             cache: Cache::default(),

@@ -58,8 +58,8 @@ pub struct HeardInstance {
 struct CellEntry {
     announce: Arc<CellAnnounce>,
     at_ms: u64,
-    /// Per instance: the announcement in which its present state was first told.
-    since: HashMap<InstanceId, u64>,
+    /// Per instance: where its report is, and the announcement in which its present state was first told.
+    since: HashMap<InstanceId, (usize, u64)>,
     /// Whether its loss was told to [`SoftState::take_lost`].
     loss_told: bool,
 }
@@ -122,8 +122,8 @@ impl Inner {
     fn find_instance(&self, instance: InstanceId, time: u64) -> Option<HeardInstance> {
         let cell = *self.by_instance.get(&instance)?;
         let entry = self.cells.get(&cell)?;
-        let report = entry.announce.instances.iter().find(|report| report.instance == instance)?.clone();
-        let since = entry.since.get(&instance).copied().unwrap_or(entry.announce.seq);
+        let (at, since) = *entry.since.get(&instance)?;
+        let report = entry.announce.instances.get(at)?.clone();
         let wanted = Heard { incarnation: entry.announce.incarnation, seq: since };
         let heard = self.settled(time)
             && self
@@ -333,11 +333,12 @@ impl Inner {
             .map(|old| old.announce.instances.iter().map(|report| (report.instance, report)).collect())
             .unwrap_or_default();
         let mut since = HashMap::with_capacity(announce.instances.len());
-        for report in &announce.instances {
+        for (at, report) in announce.instances.iter().enumerate() {
             let told = before.get(&report.instance);
             let same = told.is_some_and(|told| phase(told) == phase(report));
-            let seq = same_start.filter(|_| same).and_then(|old| old.since.get(&report.instance).copied());
-            since.insert(report.instance, seq.unwrap_or(announce.seq));
+            let told_in = |old: &CellEntry| old.since.get(&report.instance).map(|(_, seq)| *seq);
+            let seq = same_start.filter(|_| same).and_then(told_in);
+            since.insert(report.instance, (at, seq.unwrap_or(announce.seq)));
             if !same {
                 change.instances.push(report.instance);
             }

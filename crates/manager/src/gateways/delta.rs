@@ -11,6 +11,8 @@ use towpath_types::Revision;
 use towpath_wire::gateway::GatewayDelta;
 use towpath_wire::{encode, subject};
 
+/// The feed of all gateways is one resource: its owner tells, so that no older item follows a newer one.
+const RESOURCE: &str = "gateway-feed";
 /// Interval of the sign of life.
 const ALIVE: Duration = Duration::from_secs(2);
 /// A revision that changes no item is told with at most this delay, so that many of them are told once.
@@ -104,6 +106,10 @@ impl Teller {
             payload = encode(&gap);
         }
         self.told = to;
+        if !core.ownership.is_mine(RESOURCE) {
+            // Another manager tells. What it knows earlier or later must not be mixed in.
+            return;
+        }
         // A loss is seen by the next message's `from`, so a failure needs no retry here.
         if let Err(error) = core.bus.publish(subject::GATEWAY_DELTA, payload.into()).await {
             tracing::debug!(%error, "a change of the routing table was not sent");

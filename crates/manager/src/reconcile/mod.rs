@@ -8,7 +8,9 @@ use crate::mailbox::MailboxSet;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
-use towpath_bus::BusError;
+use towpath_bus::{BusError, Subscription};
+use towpath_wire::manager::{Activate, MAX_HOPS};
+use towpath_wire::{decode, encode, subject};
 
 /// The mailboxes of all reconciled kinds.
 #[derive(Debug, Default)]
@@ -55,7 +57,10 @@ impl Mailboxes {
     }
 }
 
-/// Starts the workers.
+/// Name of the service in subjects.
+const SERVICE: &str = "group";
+
+/// Starts the workers, and takes messages to this manager's service queue.
 pub(crate) async fn spawn(
     core: &Arc<Core>,
     mailboxes: &Arc<Mailboxes>,
@@ -76,5 +81,37 @@ pub(crate) async fn spawn(
         }
     };
     mailboxes.groups.spawn(core.settings.workers, work, stopped, tasks);
+    let queue = core.bus.subscribe(&subject::service(SERVICE, core.manager)).await?;
+    let (core, mailboxes) = (core.clone(), mailboxes.clone());
+    tasks.spawn(async move {
+        tokio::select! {
+            () = take_messages(&core, &mailboxes, queue) => {}
+            () = core.stopped() => {}
+        }
+    });
     Ok(())
+}
+
+/// Messages activate through the same path as feed and timers. One that found the wrong owner goes on to the right one.
+async fn take_messages(core: &Core, mailboxes: &Mailboxes, mut queue: Subscription) {
+    while let Some(message) = queue.next().await {
+        let message: Activate = match decode(&message.payload) {
+            Ok(message) => message,
+            Err(error) => {
+                tracing::warn!(%error, "ignored a message to the group service");
+                continue;
+            }
+        };
+        let Some(group) = GroupRef::of_key(&message.key) else { continue };
+        let owner = core.ownership.owner(&group.to_string());
+        if owner == core.manager {
+            mailboxes.activate(group);
+        } else if message.hops < MAX_HOPS {
+            let on = Activate { hops: message.hops + 1, ..message };
+            if let Err(error) = core.bus.publish(&subject::service(SERVICE, owner), encode(&on).into()).await
+            {
+                tracing::debug!(%owner, %error, "a message could not be sent on; the feed will tell its owner");
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@ use super::plan::{Aim, Work};
 use super::standing::Standing;
 use std::collections::BTreeSet;
 use towpath_types::ErrorCode;
-use towpath_types::spec::{RolloutPhase, Wanted};
+use towpath_types::spec::{InstanceVersion, RolloutPhase, Wanted};
 
 /// How far the instances are from the aim.
 struct Tally {
@@ -46,7 +46,7 @@ impl Work<'_> {
 
     fn set_phase(&mut self, aim: &Aim, tally: &Tally, settled: bool) {
         let gave_up = self.status.failed == Some(self.input.target);
-        let release_gone = self.input.start_timeout.is_none() && aim.count > 0;
+        let release_gone = self.input.release.is_none() && aim.count > 0;
         let status = &mut self.status;
         if gave_up {
             status.phase = if settled { RolloutPhase::Failed } else { RolloutPhase::RollingBack };
@@ -91,13 +91,17 @@ impl Work<'_> {
 
     fn forget_settings(&mut self) {
         let status = &mut self.status;
-        let used: BTreeSet<_> = status
+        let versions: Vec<InstanceVersion> = status
             .assignments
             .iter()
-            .map(|assignment| assignment.version.settings)
-            .chain(status.target.iter().chain(&status.good).map(|version| version.settings))
+            .map(|assignment| assignment.version)
+            .chain(status.target)
+            .chain(status.good)
             .collect();
+        let used: BTreeSet<_> = versions.iter().map(|version| version.settings).collect();
+        let releases: BTreeSet<_> = versions.iter().map(|version| version.release).collect();
         status.settings.retain(|digest, _| used.contains(digest));
+        status.releases.retain(|digest, _| releases.contains(digest));
     }
 }
 

@@ -5,6 +5,8 @@ use super::plan::Work;
 use super::standing::{is_lost, report_of};
 use towpath_types::spec::{Assignment, Wanted};
 
+/// A cell that does not take notice of a drain is waited for so many times as long as a drain may last.
+const PATIENCE: u64 = 4;
 /// A draining instance that still says it is starting had no requests; it is given this long to notice, milliseconds.
 const NOTICE_MS: u64 = 2_000;
 
@@ -29,7 +31,10 @@ impl Work<'_> {
             let live = super::standing::is_live(self.input, assignment.cell);
             return (live || spent >= self.input.policy.drain_ms).then_some("drained: it is gone");
         };
-        if spent >= self.input.policy.drain_ms {
+        // The cell's own count of the time is right even when clocks jump, or nobody could be told for a while.
+        let draining = matches!(observed.life, Life::Draining | Life::Stopping);
+        let most = self.input.policy.drain_ms;
+        if draining && observed.state_ms >= most || spent >= most.saturating_mul(PATIENCE) {
             return Some("drained: the time for it is over");
         }
         match observed.life {

@@ -14,7 +14,7 @@ impl Work<'_> {
     /// Adds what is missing.
     pub(super) fn grow(&mut self, aim: &Aim) {
         let Some(version) = aim.version else { return };
-        if aim.count == 0 || self.input.start_timeout.is_none() {
+        if aim.count == 0 || self.input.release.is_none() {
             return;
         }
         let running = self.running();

@@ -3,7 +3,7 @@
 use super::RolloutPolicy;
 use crate::placement::CellView;
 use std::collections::BTreeMap;
-use towpath_types::spec::{GroupSpec, GroupStatus, InstanceSettings, InstanceVersion};
+use towpath_types::spec::{GroupSpec, GroupStatus, InstanceSettings, InstanceVersion, ReleaseSpec};
 use towpath_types::{CellId, Generation, InstanceId, Millis};
 
 /// Where an instance is in its life, as its cell reports it.
@@ -63,8 +63,8 @@ pub struct GroupInput<'a> {
     pub target: InstanceVersion,
     /// The settings behind it.
     pub settings: &'a InstanceSettings,
-    /// Start time-out of the target; `None` = the release is not there.
-    pub start_timeout: Option<Millis>,
+    /// The target's release; `None` = it is not there.
+    pub release: Option<&'a ReleaseSpec>,
     /// What was decided before.
     pub status: &'a GroupStatus,
     /// Reports of instances of this group.
@@ -77,6 +77,14 @@ pub struct GroupInput<'a> {
     pub budget: u32,
     /// Ids for new instances are minted from this; a fresh random number for every call.
     pub entropy: u128,
+}
+
+impl GroupInput<'_> {
+    /// Start time-out of the target; `None` = the release is not there.
+    pub(super) fn start_timeout(&self) -> Option<Millis> {
+        let release = self.release?;
+        Some(self.settings.health.as_ref().unwrap_or(&release.health).start_timeout)
+    }
 }
 
 /// What to do about one instance, and why.

@@ -64,6 +64,9 @@ impl<'a> Work<'a> {
         status.observed = input.generation;
         status.observed_app = input.app_generation;
         status.settings.insert(input.target.settings, input.settings.clone());
+        if let Some(release) = input.release {
+            status.releases.insert(input.target.release, release.clone());
+        }
         if status.target == Some(input.target) {
             return;
         }

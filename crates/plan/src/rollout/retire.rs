@@ -16,7 +16,7 @@ impl Work<'_> {
             }
             return;
         }
-        if self.input.start_timeout.is_none() {
+        if self.input.release.is_none() {
             // The release is not there: nothing could take the place of what runs.
             return;
         }

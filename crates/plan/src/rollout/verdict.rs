@@ -38,9 +38,10 @@ impl Work<'_> {
     /// Why an instance of a new version has failed; `None` = it has not, or not yet.
     fn find_failure(&self, assignment: &Assignment) -> Option<String> {
         let policy = self.input.policy;
-        let timeout = self.input.start_timeout.map_or(u64::MAX, |timeout| timeout.0);
+        let timeout = self.input.start_timeout().map_or(u64::MAX, |timeout| timeout.0);
         let with_preparation = timeout.saturating_add(policy.prepare_ms);
-        let age = self.input.now_ms.saturating_sub(assignment.since_ms);
+        // Time in which nobody listened to the cell is not held against the instance.
+        let age = self.input.now_ms.saturating_sub(assignment.since_ms).min(self.input.listening_ms);
         let because = |reason: &str| if reason.is_empty() { String::new() } else { format!(": {reason}") };
         let Some(observed) = report_of(self.input, assignment) else {
             let late = age >= with_preparation && is_live(self.input, assignment.cell);

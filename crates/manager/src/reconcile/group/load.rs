@@ -7,8 +7,8 @@ use crate::core::placing::Placing;
 use std::collections::BTreeMap;
 use towpath_plan::placement::CellView;
 use towpath_plan::rollout::{GroupInput, Life, Observed, find_version};
-use towpath_types::spec::{InstanceSettings, InstanceVersion};
-use towpath_types::{Generation, InstanceId, Millis};
+use towpath_types::spec::{InstanceSettings, InstanceVersion, ReleaseSpec};
+use towpath_types::{Generation, InstanceId};
 use towpath_wire::cell::InstanceState;
 
 /// All of one group.
@@ -17,7 +17,7 @@ pub(super) struct Loaded {
     app_generation: Generation,
     target: InstanceVersion,
     settings: InstanceSettings,
-    start_timeout: Option<Millis>,
+    release: Option<ReleaseSpec>,
     observed: BTreeMap<InstanceId, Observed>,
     now_ms: u64,
 }
@@ -29,9 +29,9 @@ pub(super) fn load(core: &Core, name: &GroupRef) -> Option<Loaded> {
     let no_env = BTreeMap::new();
     let env = app.as_ref().map_or(&no_env, |app| &app.spec.env);
     let (target, settings) = find_version(&group.spec, env);
-    let release = core.cache.release(&name.app, target.release);
-    let start_timeout =
-        release.map(|release| settings.health.as_ref().unwrap_or(&release.spec.health).start_timeout);
+    // A release that runs already is known from the status, should it no longer be kept.
+    let kept = core.cache.release(&name.app, target.release).map(|release| release.spec.clone());
+    let release = kept.or_else(|| group.status.releases.get(&target.release).cloned());
     let ids = group.status.assignments.iter().map(|assignment| assignment.instance);
     let observed = core
         .soft
@@ -55,7 +55,7 @@ pub(super) fn load(core: &Core, name: &GroupRef) -> Option<Loaded> {
         group,
         target,
         settings,
-        start_timeout,
+        release,
         observed,
         now_ms: core.now_ms(),
     })
@@ -72,7 +72,7 @@ impl Loaded {
             app_generation: self.app_generation,
             target: self.target,
             settings: &self.settings,
-            start_timeout: self.start_timeout,
+            release: self.release.as_ref(),
             status: &self.group.status,
             observed: &self.observed,
             cells,

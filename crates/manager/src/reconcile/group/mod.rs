@@ -14,6 +14,7 @@ use super::Mailboxes;
 use crate::core::Core;
 use crate::core::keys::GroupRef;
 use std::time::Duration;
+use towpath_bus::BusState;
 use towpath_plan::rollout::{GroupPlan, plan_group};
 use towpath_types::spec::RolloutPhase;
 
@@ -22,7 +23,16 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// Looks at one group once; says when to look again at the latest.
 pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef) -> Option<Duration> {
+    if !core.ownership.is_mine(&name.to_string()) {
+        // Its owner does; a change of the ring has all groups looked at again.
+        mailboxes.set_settled(&name, true);
+        return None;
+    }
     let Some(fence) = core.fence() else { return Some(RETRY) };
+    if *core.bus.state().borrow() == BusState::Down {
+        // Neither can anybody be told, nor does silence say anything: what stands stays.
+        return Some(RETRY);
+    }
     let Some(plan) = plan_next(core, &name) else {
         // Gone: whoever deleted it took its instances with it.
         mailboxes.set_settled(&name, true);

@@ -58,6 +58,7 @@ fn a_new_release_rolls_without_ever_having_too_few_or_too_many() {
     assert_eq!(most, 5, "surge of a quarter");
     assert_eq!(world.serving(Some(world.target())), 4);
     assert_eq!(world.status.settings.len(), 1, "settings that nothing uses are forgotten");
+    assert_eq!(world.status.releases.len(), 1);
 }
 
 #[test]
@@ -244,7 +245,7 @@ fn silence_before_there_was_an_ear_for_it_proves_nothing() {
         app_generation: Generation(1),
         target,
         settings: Box::leak(Box::new(settings.clone())),
-        start_timeout: Some(towpath_types::Millis::secs(10)),
+        release: Some(Box::leak(Box::new(super::world::release_spec()))),
         status: &world.status,
         observed: Box::leak(Box::default()),
         cells: &[],

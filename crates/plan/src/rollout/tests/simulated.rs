@@ -16,6 +16,7 @@ fn check(world: &World, before: &GroupStatus, plan: &GroupPlan, serving_before: 
     assert_eq!(ids.len(), status.assignments.len(), "an instance is there twice");
     for assignment in &status.assignments {
         assert!(status.settings.contains_key(&assignment.version.settings), "settings are lost");
+        assert!(status.releases.contains_key(&assignment.version.release), "a release is lost");
         if let Some(old) = before.assignments.iter().find(|a| a.instance == assignment.instance) {
             assert_eq!((old.cell, old.version), (assignment.cell, assignment.version), "an instance changed");
             assert!(old.wanted == Wanted::Run || assignment.wanted == Wanted::Drain, "a drain was undone");

@@ -5,7 +5,9 @@ use crate::rollout::{
     GroupInput, GroupPlan, Life, Observed, PlanAction, RolloutPolicy, find_version, memory_of, plan_group,
 };
 use std::collections::BTreeMap;
-use towpath_types::spec::{Assignment, GroupSpec, GroupStatus, InstanceVersion, Limits, Wanted};
+use towpath_types::health::HealthCheck;
+use towpath_types::spec::{Assignment, GroupSpec, GroupStatus, InstanceVersion, Limits, ReleaseSpec, Wanted};
+use towpath_types::upstream::Protocol;
 use towpath_types::{ByteSize, CellId, Digest, Generation, InstanceId, LaneName, Millis, Place};
 
 /// How instances of a release behave.
@@ -68,6 +70,7 @@ pub(super) struct World {
     pub(super) behaviours: BTreeMap<Digest, Behaviour>,
     pub(super) policy: RolloutPolicy,
     pub(super) rng: Rng,
+    release: ReleaseSpec,
     /// Actions of all plans, with the time.
     pub(super) history: Vec<(u64, PlanAction)>,
     /// Whether requests keep instances busy at random.
@@ -96,6 +99,25 @@ impl Rng {
 
 pub(super) fn release(n: u8) -> Digest {
     Digest::from_bytes([n; 32])
+}
+
+/// What all releases have in common here: ten seconds to start.
+pub(super) fn release_spec() -> ReleaseSpec {
+    ReleaseSpec {
+        release: release(0),
+        app: "shop".parse().unwrap(),
+        source: release(0),
+        artifact: release(0),
+        artifact_bytes: 1,
+        builder: "binary".into(),
+        command: "./run".into(),
+        env: BTreeMap::new(),
+        health: HealthCheck { start_timeout: Millis::secs(10), ..HealthCheck::default() },
+        protocol: Protocol::default(),
+        grace: Millis::secs(1),
+        by: String::new(),
+        note: String::new(),
+    }
 }
 
 impl World {
@@ -136,6 +158,7 @@ impl World {
             behaviours: BTreeMap::new(),
             policy: RolloutPolicy { prepare_ms: 5_000, ..RolloutPolicy::default() },
             rng: Rng(seed),
+            release: release_spec(),
             history: Vec::new(),
             busy: false,
             endless: false,
@@ -216,7 +239,7 @@ impl World {
             app_generation: Generation(1),
             target: version,
             settings: &settings,
-            start_timeout: Some(Millis::secs(10)),
+            release: Some(&self.release),
             status: &self.status,
             observed: &observed,
             cells: &cells,
