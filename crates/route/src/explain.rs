@@ -176,7 +176,7 @@ fn plan<'t>(
             let spill =
                 if last { 0.0 } else { spilled(tier, health, f64::from(matched.app.rare.spill_below)) };
             let share = rest * (1.0 - spill);
-            if share > 0.0 || at == 0 {
+            if share > 0.0 {
                 parts.push(Part { number: tier.number, nodes: shares(matched, scope, share) });
             }
             if spill > 0.0 {

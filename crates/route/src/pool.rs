@@ -110,7 +110,7 @@ impl Pool {
                 (key, endpoint)
             })
             .collect();
-        keyed.sort_by(|a, b| a.0.cmp(&b.0));
+        keyed.sort_by_key(|(key, _)| *key);
         let mut tiers: Vec<Tier> = Vec::new();
         for (at, (key, endpoint)) in keyed.iter().enumerate() {
             let (at, priority, number, standing) = (at as u32, key.0.0, key.1, key.2);

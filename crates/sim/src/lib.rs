@@ -1,1 +1,9 @@
-//! To be written.
+//! Simulations in virtual time, seeded and therefore repeatable.
+//!
+//! [`balance`] studies how the balancers of `towpath-route` do: the real table, the real choice and the real state of
+//! endpoints, with instances and clients made of random numbers.
+//!
+//! Must not: read a clock, or contain rules of its own about routing; those are what is studied.
+
+pub mod balance;
+pub mod scenario;
