@@ -114,7 +114,7 @@ impl Reporter {
 fn shorten(output: StageOutput) -> StageOutput {
     match output {
         StageOutput::Failed { code, message } if message.len() > MESSAGE_MAX => {
-            let keep = message.floor_char_boundary(MESSAGE_MAX);
+            let keep = (0..=MESSAGE_MAX).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
             StageOutput::Failed { code, message: format!("{}…", message.get(..keep).unwrap_or_default()) }
         }
         other => other,

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use towpath_types::{ByteSize, ErrorCode};
 
 /// Lines of a failed tool that are repeated in the error.
-const LAST_LINES: usize = 15;
+const LAST_LINES: usize = 25;
 /// Open files of a build.
 const FILES: u64 = 65_536;
 /// Processes and threads of a build.
