@@ -1,1 +1,40 @@
-//! To be written.
+//! The gateway: accepts client traffic, chooses an instance, proxies.
+//!
+//! Invariants: workers share nothing on the request path but the pointer to the routing table and atomics; a request in
+//! flight is counted from its choice to its end, whatever end that is; a request's bytes are judged by the framing guard
+//! before any parser sees them; nothing of what managers, cells or the bus do or fail to do stops traffic.
+//!
+//! Must not: decide about lanes, tiers or endpoints (that is `towpath-route`), keep state that a restart would miss beyond
+//! its data directory, depend on another service.
+
+mod access_log;
+mod buffer;
+mod client;
+mod clock;
+mod config;
+mod control;
+mod deadline;
+mod files;
+pub mod framing;
+mod gateway;
+mod local_exec;
+mod metrics;
+mod net_block;
+mod request;
+mod settings;
+mod sticky;
+mod table;
+mod upstream;
+mod worker;
+mod worker_thread;
+
+pub use client::tls::TlsError;
+pub use config::{
+    AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
+};
+pub use gateway::{Gateway, GatewayError};
+pub use net_block::{NetBlock, NetBlockError};
+pub use settings::{
+    ConfigErrors, FieldError, GatewaySettings, LimitSettings, TimeoutSettings, TlsSettings,
+    UpstreamPoolSettings,
+};

@@ -1,0 +1,110 @@
+//! An HTTP/1 client connection from its first request to its end.
+
+use super::conn::{Conn, Phase};
+use super::guarded_io::GuardedIo;
+use super::stream::ClientStream;
+use super::tunnel;
+use crate::framing::{FramingLimits, Guard};
+use crate::request;
+use bytes::Bytes;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Bytes that hyper buffers per direction; bounds what a slow client costs.
+const BUFFER_BYTES: usize = 128 * 1024;
+
+/// Serves the connection to its end.
+pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
+    let limits = &conn.worker.settings.limits;
+    let guard = Guard::new(FramingLimits { head_bytes: limits.head, headers: limits.headers });
+    let io = GuardedIo::new(stream, guard, conn.clone());
+    let service = service_fn(|request| {
+        let conn = conn.clone();
+        async move { Ok::<_, Infallible>(request::serve(conn, request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .max_buf_size(BUFFER_BYTES.max(limits.head * 2))
+        .max_headers(limits.headers)
+        .header_read_timeout(None);
+    let mut serving = builder.serve_connection(io, service);
+    let mut draining = false;
+    let ended = poll_fn(|cx| {
+        if conn.worker.draining.get() && !draining {
+            draining = true;
+            Pin::new(&mut serving).graceful_shutdown();
+        }
+        let over = conn.deadline.is_over(cx);
+        if over && conn.phase.get() == Phase::Between {
+            if !conn.head_begun.get() {
+                return Poll::Ready(true);
+            }
+            conn.head_late.set(true);
+            conn.linger.set(true);
+            conn.deadline.clear();
+        }
+        match Pin::new(&mut serving).poll(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(true),
+            Poll::Ready(Err(error)) => {
+                tracing::trace!(%error, "a client connection ended");
+                Poll::Ready(conn.linger.get())
+            }
+            Poll::Pending if over && conn.phase.get() == Phase::Streaming && conn.deadline.is_over(cx) => {
+                Poll::Ready(false)
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await;
+    let parts = serving.into_parts();
+    let (stream, held) = parts.io.into_stream();
+    finish(&conn, stream, parts.read_buf, held, ended).await;
+}
+
+/// What follows the last message: a tunnel, or an orderly end.
+async fn finish(conn: &Conn, mut stream: ClientStream, read: Bytes, held: Bytes, ended: bool) {
+    let end = conn.tunnel.borrow_mut().take();
+    if let Some(end) = end {
+        let first = if held.is_empty() { read } else { [read, held].concat().into() };
+        tunnel::run(conn, stream, first, end).await;
+        return;
+    }
+    if !ended {
+        return;
+    }
+    let _ = stream.shutdown().await;
+    if conn.linger.get() {
+        linger(conn, stream).await;
+    }
+}
+
+/// Reads on for a moment. Closing a socket with unread bytes resets it, and the client may lose the answer that it was
+/// just sent.
+async fn linger(conn: &Conn, mut stream: ClientStream) {
+    let mut reading = pin!(async {
+        let mut bytes = [0; 4096];
+        let mut total = 0_usize;
+        while let Ok(read @ 1..) = stream.read(&mut bytes).await {
+            total += read;
+            if total > 4 << 20 {
+                break;
+            }
+        }
+    });
+    let ms = u64::try_from(conn.worker.settings.timeouts.linger.as_millis()).unwrap_or(u64::MAX);
+    conn.deadline.clear();
+    conn.deadline.set_in(ms.max(1));
+    poll_fn(|cx| {
+        if conn.deadline.is_over(cx) {
+            return Poll::Ready(());
+        }
+        reading.as_mut().poll(cx)
+    })
+    .await;
+}

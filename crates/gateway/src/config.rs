@@ -1,0 +1,174 @@
+//! Raw start-up configuration, as it stands in a file. Everything has a default; unknown fields are refused.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use towpath_types::{ByteSize, Millis, Place};
+
+/// Raw configuration of a gateway. [`GatewayConfig::validate`](crate::settings) makes settings of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// Addresses for clear-text HTTP/1.1 and HTTP/2 (prior knowledge), for example `127.0.0.1:8080`.
+    pub listen: Vec<String>,
+    /// TLS listeners.
+    pub tls: Vec<TlsConfig>,
+    /// Address that serves `/metrics` and `/healthz`; absent = none.
+    pub admin: Option<String>,
+    /// Directory for the gateway's id, its snapshot, its key for sticky cookies and the access log.
+    pub data_dir: PathBuf,
+    /// Where this gateway stands.
+    pub place: Place,
+    /// Worker threads; 0 = one a core.
+    pub workers: usize,
+    /// Addresses or CIDR blocks whose `X-Forwarded-*` headers and `baggage` are believed, besides the cells' own.
+    pub trusted: Vec<String>,
+    /// Access log.
+    pub access_log: AccessLogConfig,
+    /// Limits on clients.
+    pub limits: LimitsConfig,
+    /// Limits in time that are not an app's own.
+    pub timeouts: TimeoutsConfig,
+    /// Connections to instances.
+    pub upstream: UpstreamPoolConfig,
+}
+
+/// A TLS listener.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// Address.
+    pub listen: String,
+    /// PEM file with the certificate chain.
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+}
+
+/// The access log: one JSON object a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccessLogConfig {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// File; absent = `access.log` in the data directory; `-` = standard output.
+    pub file: Option<PathBuf>,
+    /// Size at which the file is rotated.
+    pub rotate: ByteSize,
+    /// Rotated files that are kept.
+    pub keep: u32,
+}
+
+/// Limits on clients. 0 = no limit, where that makes sense.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Longest request head; 1K to 1M.
+    pub head: ByteSize,
+    /// Most header lines; 8 to 1000.
+    pub headers: usize,
+    /// Largest request body of any app; 0 = no limit. An app's own limit counts when it is smaller.
+    pub body: ByteSize,
+    /// Most client connections over all workers; further ones get 503.
+    pub connections: usize,
+    /// Requests after which a connection is closed; 0 = no limit.
+    pub requests_per_connection: u64,
+    /// Concurrent streams of an HTTP/2 connection.
+    pub h2_streams: u32,
+    /// Streams that a client may reset before they are taken up, after which its connection ends (rapid reset).
+    pub h2_resets: usize,
+    /// Longest HTTP/2 header list; at most 1M.
+    pub h2_header_list: ByteSize,
+}
+
+/// Limits in time. `0s` = no limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TimeoutsConfig {
+    /// Longest time for a request head to arrive, and for a TLS handshake.
+    pub head: Millis,
+    /// Longest idle time of a client connection between requests.
+    pub keep_alive: Millis,
+    /// Longest time that a closing connection is read on, so that its client sees the last answer.
+    pub linger: Millis,
+    /// How long a request that asked for `100-continue` waits for the instance's word before its body is sent anyway.
+    pub expect: Millis,
+}
+
+/// Connections to instances, per worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UpstreamPoolConfig {
+    /// Idle connections kept per endpoint.
+    pub idle_per_endpoint: usize,
+    /// Longest idle time of a kept connection.
+    pub idle: Millis,
+    /// Longest idle time of a kept connection that still carries a request that must not be sent twice (POST): shorter
+    /// than what application servers grant idle connections.
+    pub idle_unsafe: Millis,
+    /// Longest response head.
+    pub head: ByteSize,
+    /// Streams on one HTTP/2 connection before another is opened.
+    pub h2_streams: usize,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            listen: vec!["127.0.0.1:8080".into()],
+            tls: Vec::new(),
+            admin: None,
+            data_dir: PathBuf::from("gateway"),
+            place: Place::default(),
+            workers: 0,
+            trusted: Vec::new(),
+            access_log: AccessLogConfig::default(),
+            limits: LimitsConfig::default(),
+            timeouts: TimeoutsConfig::default(),
+            upstream: UpstreamPoolConfig::default(),
+        }
+    }
+}
+
+impl Default for AccessLogConfig {
+    fn default() -> Self {
+        Self { enabled: true, file: None, rotate: ByteSize::mib(64), keep: 3 }
+    }
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            head: ByteSize(32 * 1024),
+            headers: 100,
+            body: ByteSize(0),
+            connections: 20_000,
+            requests_per_connection: 0,
+            h2_streams: 200,
+            h2_resets: 20,
+            h2_header_list: ByteSize(64 * 1024),
+        }
+    }
+}
+
+impl Default for TimeoutsConfig {
+    fn default() -> Self {
+        Self {
+            head: Millis::secs(20),
+            keep_alive: Millis::secs(75),
+            linger: Millis::secs(2),
+            expect: Millis::secs(1),
+        }
+    }
+}
+
+impl Default for UpstreamPoolConfig {
+    fn default() -> Self {
+        Self {
+            idle_per_endpoint: 512,
+            idle: Millis::secs(30),
+            idle_unsafe: Millis::secs(1),
+            head: ByteSize(64 * 1024),
+            h2_streams: 100,
+        }
+    }
+}

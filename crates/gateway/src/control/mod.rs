@@ -1,0 +1,330 @@
+//! The control thread: bus, table, reports, snapshot file. Everything that is not the request path.
+
+mod admin;
+mod explain;
+mod fetch;
+mod identity;
+mod snapshot_file;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use identity::Identity;
+
+use crate::clock;
+use crate::metrics::Registry;
+use crate::settings::GatewaySettings;
+use crate::table::{SharedTable, View};
+use bytes::Bytes;
+use state::{DeltaOutcome, State};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use towpath_bus::{Bus, BusState, Message, Subscription};
+use towpath_types::InstanceId;
+use towpath_wire::gateway::{ExplainRequest, GatewayDelta, GatewayReport};
+use towpath_wire::{decode, encode, subject};
+
+/// How often a report is sent without a change.
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
+/// How often silence and draining are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Least time between two writes of the snapshot file.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(2);
+/// Most messages that one commit takes in.
+const BATCH: usize = 512;
+
+/// What the control thread is made of.
+pub(crate) struct ControlParts {
+    pub(crate) settings: Arc<GatewaySettings>,
+    pub(crate) identity: Identity,
+    pub(crate) listeners: Vec<String>,
+    pub(crate) shared: Arc<SharedTable>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) state: State,
+    pub(crate) admin: Option<std::net::TcpListener>,
+    pub(crate) bus: Option<Arc<dyn Bus>>,
+}
+
+/// The state that a data directory's snapshot gives; empty without one.
+pub(crate) fn load_state(settings: &GatewaySettings) -> State {
+    let mut state = State::new(settings.place.clone());
+    if let Some(stored) = snapshot_file::load(&settings.data_dir) {
+        state.apply_snapshot(stored.revision, stored.items);
+        for cell in stored.cells {
+            state.apply_announce(cell, clock::now_ms());
+        }
+        state.commit(clock::now_ns());
+    }
+    state
+}
+
+/// A view of the state for the workers.
+pub(crate) fn view_of(state: &State) -> View {
+    View { table: state.table().clone(), inside: state.inside(), revision: state.revision() }
+}
+
+/// Runs until told to stop.
+pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, stop: oneshot::Receiver<()>) {
+    if let Some(admin) = parts.admin {
+        match tokio::net::TcpListener::from_std(admin) {
+            Ok(admin) => {
+                tokio::task::spawn_local(admin::run(admin, parts.registry.clone(), parts.shared.clone()));
+            }
+            Err(error) => tracing::error!(%error, "the admin listener cannot be used"),
+        }
+    }
+    let Some(bus) = parts.bus else {
+        let _ = stop.await;
+        return;
+    };
+    let control = Control {
+        settings: parts.settings,
+        identity: parts.identity,
+        listeners: parts.listeners,
+        shared: parts.shared,
+        state: parts.state,
+        draining: BTreeMap::new(),
+        waiting: Vec::new(),
+        loading: false,
+        dirty: false,
+        changed: false,
+        written: Instant::now(),
+        up_since_ms: None,
+        leaving: false,
+        bus,
+    };
+    tokio::select! {
+        () = control.run(leaving) => {}
+        _ = stop => {}
+    }
+}
+
+struct Control {
+    settings: Arc<GatewaySettings>,
+    identity: Identity,
+    listeners: Vec<String>,
+    shared: Arc<SharedTable>,
+    state: State,
+    bus: Arc<dyn Bus>,
+    /// In flight to draining instances, as last reported.
+    draining: BTreeMap<InstanceId, u64>,
+    /// Deltas that came while a snapshot was loading.
+    waiting: Vec<GatewayDelta>,
+    loading: bool,
+    /// The snapshot file is behind.
+    dirty: bool,
+    /// Managers have not been told yet.
+    changed: bool,
+    written: Instant,
+    up_since_ms: Option<u64>,
+    leaving: bool,
+}
+
+/// The subscriptions of a gateway.
+struct Subscriptions {
+    deltas: Subscription,
+    announces: Subscription,
+    explains: Subscription,
+}
+
+impl Control {
+    async fn run(mut self, mut leaving: watch::Receiver<bool>) {
+        let mut subscriptions = self.subscribe().await;
+        let mut bus_state = self.bus.state();
+        self.note_bus(*bus_state.borrow_and_update());
+        let (loaded, mut load_results) = mpsc::channel(1);
+        self.start_loading(&loaded);
+        let mut look = interval(LOOK_INTERVAL);
+        let mut report = interval(REPORT_INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        report.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                message = subscriptions.deltas.next() => match message {
+                    Some(message) => self.take_deltas(message, &mut subscriptions.deltas, &loaded).await,
+                    None => return,
+                },
+                message = subscriptions.announces.next() => match message {
+                    Some(message) => self.take_announces(message, &mut subscriptions.announces).await,
+                    None => return,
+                },
+                message = subscriptions.explains.next() => match message {
+                    Some(message) => self.explain(message).await,
+                    None => return,
+                },
+                Some(result) = load_results.recv() => self.take_snapshot(result, &loaded),
+                Ok(()) = bus_state.changed() => self.note_bus(*bus_state.borrow_and_update()),
+                Ok(()) = leaving.changed() => { self.leaving = *leaving.borrow_and_update(); self.changed = true; }
+                _ = look.tick() => self.look(),
+                _ = report.tick() => self.changed = true,
+            }
+            self.publish().await;
+        }
+    }
+
+    /// Subscribes, trying until it works: a bus that is not there yet delays nothing but this thread.
+    async fn subscribe(&self) -> Subscriptions {
+        let explain = subject::gateway_explain(self.identity.gateway);
+        loop {
+            let deltas = self.bus.subscribe(subject::GATEWAY_DELTA).await;
+            let announces = self.bus.subscribe(subject::CELL_ANNOUNCE_ALL).await;
+            let explains = self.bus.subscribe(&explain).await;
+            if let (Ok(deltas), Ok(announces), Ok(explains)) = (deltas, announces, explains) {
+                return Subscriptions { deltas, announces, explains };
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    fn note_bus(&mut self, state: BusState) {
+        self.up_since_ms = match state {
+            BusState::Up => self.up_since_ms.or(Some(clock::now_ms())),
+            BusState::Down => None,
+        };
+    }
+
+    fn start_loading(&mut self, loaded: &mpsc::Sender<fetch::Loaded>) {
+        if !self.loading {
+            self.loading = true;
+            tokio::task::spawn_local(fetch::run(self.bus.clone(), self.identity.gateway, loaded.clone()));
+        }
+    }
+
+    fn take_snapshot(&mut self, (revision, items): fetch::Loaded, loaded: &mpsc::Sender<fetch::Loaded>) {
+        self.loading = false;
+        self.state.apply_snapshot(revision, items);
+        (self.changed, self.dirty) = (true, true);
+        let waiting = std::mem::take(&mut self.waiting);
+        for delta in waiting {
+            if self.state.apply_delta(delta) == DeltaOutcome::Gap {
+                self.start_loading(loaded);
+            }
+        }
+    }
+
+    /// Takes this delta and those that are waiting behind it.
+    async fn take_deltas(
+        &mut self,
+        first: Message,
+        more: &mut Subscription,
+        loaded: &mpsc::Sender<fetch::Loaded>,
+    ) {
+        for message in batch(first, more).await {
+            match decode::<GatewayDelta>(&message.payload) {
+                Ok(delta) if self.loading => {
+                    self.waiting.push(delta);
+                    self.waiting.drain(..self.waiting.len().saturating_sub(10_000));
+                }
+                Ok(delta) => match self.state.apply_delta(delta) {
+                    DeltaOutcome::Applied => (self.changed, self.dirty) = (true, true),
+                    DeltaOutcome::Known => {}
+                    DeltaOutcome::Gap => self.start_loading(loaded),
+                },
+                Err(error) => tracing::warn!(%error, "a delta was refused"),
+            }
+        }
+    }
+
+    async fn take_announces(&mut self, first: Message, more: &mut Subscription) {
+        for message in batch(first, more).await {
+            match decode(&message.payload) {
+                Ok(announce) => self.changed |= self.state.apply_announce(announce, clock::now_ms()),
+                Err(error) => tracing::warn!(%error, "an announcement was refused"),
+            }
+        }
+    }
+
+    /// Compiles, swaps, waits until every worker serves it, and only then tells the managers.
+    async fn publish(&mut self) {
+        if self.state.commit(clock::now_ns()) {
+            self.dirty = true;
+            self.changed = true;
+        }
+        if !self.changed {
+            return;
+        }
+        self.changed = false;
+        let (view, before) = (view_of(&self.state), self.shared.view());
+        if !view.table.same(&before.table) || view.revision != before.revision || view.inside != before.inside
+        {
+            self.shared.publish(view);
+        }
+        self.draining = self.in_flight_to_draining();
+        let report = GatewayReport {
+            gateway: self.identity.gateway,
+            incarnation: self.identity.incarnation,
+            place: self.settings.place.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            listeners: self.listeners.clone(),
+            revision: self.state.revision(),
+            heard: self.state.heard(),
+            draining: self.draining.clone(),
+            refused: self.state.refused().clone(),
+            leaving: self.leaving,
+        };
+        let subject = subject::gateway_report(self.identity.gateway);
+        if let Err(error) = self.bus.publish(&subject, Bytes::from(encode(&report))).await {
+            tracing::debug!(%error, "a report could not be sent");
+        }
+    }
+
+    fn in_flight_to_draining(&self) -> BTreeMap<InstanceId, u64> {
+        self.state.table().draining().into_iter().filter(|(_, requests)| *requests > 0).collect()
+    }
+
+    /// Looks at what changes without a message: silence, requests that end.
+    fn look(&mut self) {
+        self.state.expire(clock::now_ms(), self.up_since_ms);
+        self.changed |= self.draining != self.in_flight_to_draining();
+        if self.dirty && self.written.elapsed() >= SNAPSHOT_INTERVAL {
+            self.write_snapshot();
+        }
+    }
+
+    fn write_snapshot(&mut self) {
+        self.dirty = false;
+        self.written = Instant::now();
+        match self.state.snapshot().to_bytes() {
+            Ok(bytes) => {
+                let dir = self.settings.data_dir.clone();
+                tokio::task::spawn_blocking(move || {
+                    if let Err(error) = snapshot_file::write(&dir, &bytes) {
+                        tracing::warn!(%error, "the snapshot cannot be written");
+                    }
+                });
+            }
+            Err(error) => tracing::warn!(%error, "the snapshot cannot be made"),
+        }
+    }
+
+    async fn explain(&self, message: Message) {
+        let (Some(reply), Ok(request)) = (message.reply, decode::<ExplainRequest>(&message.payload)) else {
+            return;
+        };
+        let about = (&self.identity, &self.settings.place, self.state.revision());
+        let explanation =
+            explain::explain(&request, self.state.table(), &self.state.inside(), about, clock::now_ns());
+        if let Err(error) = self.bus.publish(&reply, Bytes::from(encode(&explanation))).await {
+            tracing::debug!(%error, "an explanation could not be sent");
+        }
+    }
+}
+
+/// The message and all that can be had at once behind it.
+async fn batch(first: Message, more: &mut Subscription) -> Vec<Message> {
+    let mut messages = vec![first];
+    while messages.len() < BATCH {
+        tokio::select! {
+            biased;
+            message = more.next() => match message {
+                Some(message) => messages.push(message),
+                None => break,
+            },
+            () = std::future::ready(()) => break,
+        }
+    }
+    messages
+}

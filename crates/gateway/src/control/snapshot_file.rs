@@ -1,0 +1,84 @@
+//! The last known state on disk: a gateway that starts with no manager and no bus serves from it.
+
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use towpath_types::Revision;
+use towpath_wire::cell::CellAnnounce;
+use towpath_wire::gateway::Item;
+
+/// The file's name in the data directory.
+const NAME: &str = "snapshot.json";
+/// Version of its form.
+const VERSION: u32 = 1;
+
+/// What is written.
+#[derive(Serialize)]
+pub(crate) struct Snapshot<'a> {
+    version: u32,
+    revision: Revision,
+    items: Vec<&'a Item>,
+    cells: Vec<&'a CellAnnounce>,
+}
+
+/// What is read.
+#[derive(Deserialize)]
+pub(crate) struct StoredSnapshot {
+    version: u32,
+    /// Revision of the items.
+    pub(crate) revision: Revision,
+    /// Hard state.
+    pub(crate) items: Vec<Item>,
+    /// The last announcement of every cell.
+    pub(crate) cells: Vec<CellAnnounce>,
+}
+
+impl<'a> Snapshot<'a> {
+    /// Borrows the state.
+    pub(crate) fn of(
+        revision: Revision,
+        items: impl Iterator<Item = &'a Item>,
+        cells: impl Iterator<Item = &'a CellAnnounce>,
+    ) -> Self {
+        Self { version: VERSION, revision, items: items.collect(), cells: cells.collect() }
+    }
+
+    /// The bytes of the file.
+    pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(io::Error::other)
+    }
+}
+
+/// The file in a data directory.
+pub(crate) fn path(data_dir: &Path) -> PathBuf {
+    data_dir.join(NAME)
+}
+
+/// Writes the file, whole or not at all.
+pub(crate) fn write(data_dir: &Path, bytes: &[u8]) -> io::Result<()> {
+    crate::files::write_private(&path(data_dir), bytes)
+}
+
+/// Reads the file; `None` = there is none, or it cannot be used, which is logged: a gateway starts all the same.
+pub(crate) fn load(data_dir: &Path) -> Option<StoredSnapshot> {
+    let path = path(data_dir);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "the snapshot cannot be read");
+            return None;
+        }
+    };
+    match serde_json::from_slice::<StoredSnapshot>(&bytes) {
+        Ok(stored) if stored.version == VERSION => Some(stored),
+        Ok(stored) => {
+            tracing::warn!(path = %path.display(), version = stored.version, "the snapshot is of another version");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "the snapshot is damaged");
+            None
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What the gateway knows: hard state from managers, soft state from cells, and the table compiled of both. No I/O and no
+//! clock in here: what happens and when are arguments.
+
+use super::snapshot_file::Snapshot;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use towpath_route::{Address, Change, EndpointSpec, ReportedLoad, Source, Table, route_key};
+use towpath_types::{CellId, Place, Revision};
+use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellAnnounce, InstanceReport, InstanceState};
+use towpath_wire::gateway::{GatewayDelta, Heard, Item, ItemKey};
+
+/// A cell that was silent for so long is stale: its endpoints are the last resort.
+pub(crate) const STALE_MS: u64 = 3 * ANNOUNCE_INTERVAL_MS;
+/// A cell that was silent for so long is forgotten.
+pub(crate) const FORGET_MS: u64 = 15 * ANNOUNCE_INTERVAL_MS;
+
+/// A cell as last heard.
+#[derive(Debug)]
+struct HeardCell {
+    announce: CellAnnounce,
+    heard_ms: u64,
+    stale: bool,
+}
+
+/// What became of a delta.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeltaOutcome {
+    /// It was applied.
+    Applied,
+    /// It says nothing new.
+    Known,
+    /// Something before it was missed: a snapshot is needed.
+    Gap,
+}
+
+/// Everything that the gateway knows.
+pub(crate) struct State {
+    table: Table,
+    items: BTreeMap<ItemKey, Item>,
+    revision: Revision,
+    epoch: u64,
+    cells: BTreeMap<CellId, HeardCell>,
+    refused: BTreeMap<String, String>,
+    pending: Vec<Change>,
+}
+
+impl State {
+    /// Knows nothing yet.
+    pub(crate) fn new(place: Place) -> Self {
+        Self {
+            table: Table::new(place),
+            items: BTreeMap::new(),
+            revision: Revision(0),
+            epoch: 0,
+            cells: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    /// The table after the last commit.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Revision of the hard state.
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Items that could not be used, and why.
+    pub(crate) fn refused(&self) -> &BTreeMap<String, String> {
+        &self.refused
+    }
+
+    /// How far each cell was heard.
+    pub(crate) fn heard(&self) -> BTreeMap<CellId, Heard> {
+        let heard =
+            |cell: &HeardCell| Heard { incarnation: cell.announce.incarnation, seq: cell.announce.seq };
+        self.cells.iter().map(|(id, cell)| (*id, heard(cell))).collect()
+    }
+
+    /// Addresses of all cells, sorted.
+    pub(crate) fn inside(&self) -> Vec<IpAddr> {
+        let mut inside: Vec<_> =
+            self.cells.values().filter_map(|cell| cell.announce.address.parse().ok()).collect();
+        inside.sort_unstable();
+        inside.dedup();
+        inside
+    }
+
+    /// What belongs into the snapshot file.
+    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot::of(self.revision, self.items.values(), self.cells.values().map(|cell| &cell.announce))
+    }
+
+    /// Takes over a complete set of items.
+    pub(crate) fn apply_snapshot(&mut self, revision: Revision, items: Vec<Item>) {
+        let mut before = std::mem::take(&mut self.items);
+        for item in items {
+            let key = key_of(&item);
+            if before.remove(&key).as_ref() != Some(&item) {
+                self.put(key.clone(), &item);
+            }
+            self.items.insert(key, item);
+        }
+        for key in before.into_keys() {
+            self.delete(key);
+        }
+        self.revision = revision;
+    }
+
+    /// Applies a delta if it fits.
+    pub(crate) fn apply_delta(&mut self, delta: GatewayDelta) -> DeltaOutcome {
+        if delta.epoch < self.epoch {
+            return DeltaOutcome::Known;
+        }
+        // A later epoch at an earlier revision: the store was restored from a copy.
+        if delta.from > self.revision
+            || (delta.epoch > self.epoch && self.epoch > 0 && delta.to < self.revision)
+        {
+            return DeltaOutcome::Gap;
+        }
+        self.epoch = delta.epoch;
+        if delta.to <= self.revision {
+            return DeltaOutcome::Known;
+        }
+        for key in delta.delete {
+            self.items.remove(&key);
+            self.delete(key);
+        }
+        for item in delta.put {
+            let key = key_of(&item);
+            self.put(key.clone(), &item);
+            self.items.insert(key, item);
+        }
+        self.revision = delta.to;
+        DeltaOutcome::Applied
+    }
+
+    /// Takes in a cell's announcement; `false` = it is an old one.
+    pub(crate) fn apply_announce(&mut self, announce: CellAnnounce, now_ms: u64) -> bool {
+        let known = self.cells.get(&announce.cell);
+        let order = |a: &CellAnnounce| (a.incarnation, a.seq);
+        if known.is_some_and(|known| order(&known.announce) >= order(&announce)) {
+            return false;
+        }
+        let source = Source::Cell(announce.cell);
+        if announce.leaving {
+            self.cells.remove(&announce.cell);
+            self.pending.push(Change::DropSource(source));
+            return true;
+        }
+        if known.is_some_and(|known| known.stale) {
+            self.pending.push(Change::Stale { source: source.clone(), stale: false });
+        }
+        let endpoints =
+            announce.instances.iter().filter_map(|instance| endpoint(&announce, instance)).collect();
+        self.pending.push(Change::Endpoints { source, endpoints });
+        self.cells.insert(announce.cell, HeardCell { announce, heard_ms: now_ms, stale: false });
+        true
+    }
+
+    /// Judges silence. Nothing is judged while the bus is down, since when all are silent at once: that is silence of
+    /// the bus, not death of everybody.
+    pub(crate) fn expire(&mut self, now_ms: u64, bus_up_since_ms: Option<u64>) {
+        let Some(up_ms) = bus_up_since_ms else { return };
+        let silent = |cell: &HeardCell| now_ms.saturating_sub(cell.heard_ms.max(up_ms));
+        if self.cells.values().all(|cell| silent(cell) >= STALE_MS) {
+            return;
+        }
+        let mut gone = Vec::new();
+        for (id, cell) in &mut self.cells {
+            let silent = silent(cell);
+            if silent >= FORGET_MS {
+                gone.push(*id);
+            } else if silent >= STALE_MS && !cell.stale {
+                cell.stale = true;
+                self.pending.push(Change::Stale { source: Source::Cell(*id), stale: true });
+            }
+        }
+        for id in gone {
+            self.cells.remove(&id);
+            self.pending.push(Change::DropSource(Source::Cell(id)));
+        }
+    }
+
+    /// Compiles what has come since the last commit into the table; `true` = it is another one now.
+    pub(crate) fn commit(&mut self, now_ns: u64) -> bool {
+        if self.pending.is_empty() {
+            return false;
+        }
+        let (table, refused) = self.table.apply(&std::mem::take(&mut self.pending), now_ns);
+        for item in refused {
+            self.refused.insert(item.key, item.why);
+        }
+        let changed = !table.same(&self.table);
+        self.table = table;
+        changed
+    }
+
+    fn put(&mut self, key: ItemKey, item: &Item) {
+        self.refused.remove(&text_of(&key));
+        self.pending.push(match item.clone() {
+            Item::Route(route) => Change::PutRoute(route),
+            Item::App { app, upstream, stopped, lanes } => Change::PutApp { app, upstream, stopped, lanes },
+            Item::Space { space, lanes, names, local } => {
+                Change::PutSpace { space, policy: lanes, names, local }
+            }
+        });
+    }
+
+    fn delete(&mut self, key: ItemKey) {
+        self.refused.remove(&text_of(&key));
+        self.pending.push(match key {
+            ItemKey::Route(key) => Change::DeleteRoute(key),
+            ItemKey::App(app) => Change::DeleteApp(app),
+            ItemKey::Space(space) => Change::DeleteSpace(space),
+        });
+    }
+}
+
+fn key_of(item: &Item) -> ItemKey {
+    match item {
+        Item::Route(route) => ItemKey::Route(route_key(&route.host, &route.path)),
+        Item::App { app, .. } => ItemKey::App(app.clone()),
+        Item::Space { space, .. } => ItemKey::Space(space.clone()),
+    }
+}
+
+/// The key as the table names it when it refuses an item.
+fn text_of(key: &ItemKey) -> String {
+    match key {
+        ItemKey::Route(key) => format!("route {key}"),
+        ItemKey::App(app) => format!("app {app}"),
+        ItemKey::Space(space) => format!("space {space}"),
+    }
+}
+
+fn endpoint(cell: &CellAnnounce, instance: &InstanceReport) -> Option<EndpointSpec> {
+    let draining = instance.state == InstanceState::Draining;
+    if instance.port == 0 || !(draining || instance.state.serves()) {
+        return None;
+    }
+    Some(EndpointSpec {
+        instance: instance.instance,
+        start: instance.restarts,
+        app: instance.app.clone(),
+        lane: instance.lane.clone(),
+        address: Address::parse(&cell.address, instance.port),
+        place: cell.place.clone(),
+        protocol: instance.protocol,
+        weight: instance.weight,
+        priority: 0,
+        draining,
+        healthy: instance.state == InstanceState::Ready || draining,
+        ready_ms: if instance.state == InstanceState::Ready { instance.state_ms } else { u64::MAX },
+        load: Some(ReportedLoad { host: cell.host, instance: instance.load }),
+    })
+}

@@ -1,0 +1,220 @@
+//! The gateway as a whole: what starts, in which order, and how it ends.
+
+use crate::access_log::{self, LogWriter};
+use crate::client::{listen, tls};
+use crate::control::{self, ControlParts, Identity};
+use crate::metrics::Registry;
+use crate::settings::GatewaySettings;
+use crate::sticky::StickyKey;
+use crate::table::SharedTable;
+use crate::worker_thread::{self, Drain, WorkerParts, WorkerSocket};
+use rustls::ServerConfig;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{oneshot, watch};
+use towpath_bus::Bus;
+use towpath_types::GatewayId;
+
+/// A running gateway. It owns its threads; dropping it without [`Gateway::drain`] ends them at once.
+pub struct Gateway {
+    id: GatewayId,
+    addresses: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
+    drain: watch::Sender<Drain>,
+    leaving: watch::Sender<bool>,
+    stop_control: Option<oneshot::Sender<()>>,
+    workers: Vec<JoinHandle<()>>,
+    control: Option<JoinHandle<()>>,
+    log: Option<LogWriter>,
+}
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// An address cannot be listened on.
+    #[error("{address} cannot be listened on")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The data directory cannot be used.
+    #[error("the gateway's data directory {path} cannot be used")]
+    DataDir {
+        /// The directory.
+        path: std::path::PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A certificate or key cannot be used.
+    #[error("a TLS listener cannot be set up")]
+    Tls(#[from] crate::client::tls::TlsError),
+    /// A thread cannot be started.
+    #[error("a thread cannot be started")]
+    Thread(#[source] io::Error),
+}
+
+/// A bound address: one socket for each worker.
+struct Bound {
+    address: SocketAddr,
+    sockets: Vec<std::net::TcpListener>,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl Gateway {
+    /// Starts a gateway and returns once it listens. It serves from its snapshot file at once, and takes part in the bus
+    /// as soon as that is there; without a bus it only ever serves the snapshot.
+    pub async fn start(
+        settings: GatewaySettings,
+        bus: Option<Arc<dyn Bus>>,
+    ) -> Result<Gateway, GatewayError> {
+        let settings = Arc::new(settings);
+        let data_dir = |source| GatewayError::DataDir { path: settings.data_dir.clone(), source };
+        std::fs::create_dir_all(&settings.data_dir).map_err(data_dir)?;
+        let bound = bind_all(&settings)?;
+        let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
+        let listeners = bound.iter().map(url).collect();
+        let (admin, admin_address) = bind_admin(&settings)?;
+        let identity = Identity::load(&settings.data_dir).map_err(data_dir)?;
+        let sticky = StickyKey::load(&settings.data_dir).map_err(data_dir)?;
+        let log = access_log::start(&settings.access_log, &settings.data_dir).map_err(data_dir)?;
+        let registry = Arc::new(Registry::new(settings.workers));
+        let state = control::load_state(&settings);
+        let shared = SharedTable::new(control::view_of(&state), settings.workers);
+        let (drain, drained) = watch::channel(None);
+        let (leaving, leaves) = watch::channel(false);
+        let (stop_control, control_stops) = oneshot::channel();
+        let mut gateway = Gateway {
+            id: identity.gateway,
+            addresses,
+            admin: admin_address,
+            drain,
+            leaving,
+            stop_control: Some(stop_control),
+            workers: Vec::new(),
+            control: None,
+            log: None,
+        };
+        for (index, sockets) in per_worker(bound, settings.workers).into_iter().enumerate() {
+            let parts = WorkerParts {
+                index,
+                settings: settings.clone(),
+                shared: shared.clone(),
+                registry: registry.clone(),
+                log: log.buffer(&registry, index),
+                sticky: sticky.clone(),
+                sockets,
+            };
+            gateway.workers.push(worker_thread::spawn(parts, drained.clone()).map_err(GatewayError::Thread)?);
+        }
+        gateway.log = Some(log);
+        let parts = ControlParts { settings, identity, listeners, shared, registry, state, admin, bus };
+        gateway.control = Some(spawn_control(parts, leaves, control_stops).map_err(GatewayError::Thread)?);
+        Ok(gateway)
+    }
+
+    /// The gateway's id, the same for the life of its data directory.
+    pub fn id(&self) -> GatewayId {
+        self.id
+    }
+
+    /// Where it listens, real ports included, clear text before TLS.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.clone()
+    }
+
+    /// Where `/metrics` is.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// Stops accepting, tells managers and clients, finishes what is under way until the deadline, ends all threads.
+    pub async fn drain(mut self, deadline: Duration) {
+        let _ = self.leaving.send(true);
+        let _ = self.drain.send(Some(Instant::now() + deadline));
+        let workers = std::mem::take(&mut self.workers);
+        let (control, log, stop) = (self.control.take(), self.log.take(), self.stop_control.take());
+        let ended = tokio::task::spawn_blocking(move || {
+            workers.into_iter().for_each(|worker| drop(worker.join()));
+            if let Some(log) = log {
+                log.finish();
+            }
+            drop(stop);
+            control.map(JoinHandle::join)
+        });
+        let _ = ended.await;
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.drain.send(Some(Instant::now()));
+    }
+}
+
+fn bind_all(settings: &GatewaySettings) -> Result<Vec<Bound>, GatewayError> {
+    let mut bound = Vec::new();
+    for &address in &settings.listen {
+        bound.push(bind_one(address, settings.workers, None)?);
+    }
+    for one in &settings.tls {
+        bound.push(bind_one(one.listen, settings.workers, Some(tls::load(one)?))?);
+    }
+    Ok(bound)
+}
+
+fn bind_one(
+    address: SocketAddr,
+    workers: usize,
+    tls: Option<Arc<ServerConfig>>,
+) -> Result<Bound, GatewayError> {
+    let failed = |source| GatewayError::Listen { address, source };
+    let sockets = listen::bind(address, workers).map_err(failed)?;
+    let actual = sockets.first().map(std::net::TcpListener::local_addr).transpose().map_err(failed)?;
+    Ok(Bound { address: actual.unwrap_or(address), sockets, tls })
+}
+
+fn bind_admin(
+    settings: &GatewaySettings,
+) -> Result<(Option<std::net::TcpListener>, Option<SocketAddr>), GatewayError> {
+    let Some(address) = settings.admin else { return Ok((None, None)) };
+    let Bound { address, mut sockets, .. } = bind_one(address, 1, None)?;
+    Ok((sockets.pop(), Some(address)))
+}
+
+fn url(bound: &Bound) -> String {
+    format!("{}://{}", if bound.tls.is_some() { "https" } else { "http" }, bound.address)
+}
+
+/// Deals the sockets out: each worker gets one of every address.
+fn per_worker(bound: Vec<Bound>, workers: usize) -> Vec<Vec<WorkerSocket>> {
+    let mut dealt: Vec<Vec<WorkerSocket>> = (0..workers).map(|_| Vec::new()).collect();
+    for one in bound {
+        for (hand, listener) in dealt.iter_mut().zip(one.sockets) {
+            hand.push(WorkerSocket { listener, tls: one.tls.clone() });
+        }
+    }
+    dealt
+}
+
+fn spawn_control(
+    parts: ControlParts,
+    leaving: watch::Receiver<bool>,
+    stop: oneshot::Receiver<()>,
+) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("towpath-gw-ctl".into()).spawn(move || {
+        let runtime =
+            Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default());
+        match runtime {
+            Ok(runtime) => runtime.block_on(control::run(parts, leaving, stop)),
+            Err(error) => tracing::error!(%error, "the control thread cannot start"),
+        }
+    })
+}

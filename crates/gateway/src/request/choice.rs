@@ -1,0 +1,95 @@
+//! The choice of route, lane and endpoint for one attempt.
+
+use super::record::Record;
+use super::view::View;
+use crate::clock;
+use crate::worker::Worker;
+use http::HeaderMap;
+use std::sync::Arc;
+use towpath_route::{
+    Draw, Endpoint, InFlight, LaneReason, LaneSource, NoPick, RetryBudget, Route, Tag, TriedSet,
+};
+use towpath_types::LaneName;
+
+/// What was chosen. Independent of the table that it was chosen from.
+pub(crate) struct Chosen {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) route: Arc<Route>,
+    pub(crate) budget: Arc<RetryBudget>,
+    /// The lane that serves.
+    pub(crate) lane: LaneName,
+    /// The lane that was asked for is not the one that serves.
+    pub(crate) other_lane: bool,
+    /// The tag to tell the instance, where it was not in a header: so that it can pass it on.
+    pub(crate) tag: Option<Tag>,
+    /// Name of the header that the tag is told in; empty = none.
+    pub(crate) lane_header: String,
+    /// Whether the instance's `baggage` gets the tag too.
+    pub(crate) tag_baggage: bool,
+    /// The path to send, if not the client's.
+    pub(crate) path: Option<String>,
+    /// The client is one of our own instances, or trusted.
+    pub(crate) trusted: bool,
+    /// The client's sticky cookie names an instance that does not serve this request: it gets a new one.
+    pub(crate) rebind: bool,
+}
+
+/// Chooses, and counts the request in flight. Everything happens on one version of the table.
+pub(crate) fn choose(
+    worker: &Worker,
+    record: &Record,
+    headers: &HeaderMap,
+    tried: &TriedSet,
+) -> Result<(Chosen, InFlight), NoPick> {
+    worker.table.choose(|view| {
+        let table = &view.table;
+        let client = record.client();
+        let inside = view.inside.binary_search(&client).is_ok();
+        let request = View { headers, uri: &record.uri, client, inside };
+        let matched = table.find(record.host(), record.uri.path().as_bytes()).ok_or(NoPick::NoRoute)?;
+        let now = clock::now_ns();
+        if tried.is_empty() {
+            matched.budget().request(now);
+        }
+        if matched.stopped() {
+            return Err(NoPick::Stopped);
+        }
+        let lane = table.lane(&matched, &request)?;
+        let sticky = &matched.upstream().sticky;
+        let named = worker.sticky.find(matched.app(), sticky, headers);
+        let bound = named
+            .filter(|instance| !tried.contains(*instance))
+            .and_then(|instance| table.find_sticky(&matched, &lane, instance, now));
+        let pick = match bound {
+            Some(pick) => pick,
+            None => {
+                let draw = Draw { now, rnd: worker.random(), key: matched.affinity(&request) };
+                table.pick(&matched, &lane, draw, tried)?
+            }
+        };
+        let flight = Endpoint::begin(pick.endpoint);
+        let route = matched.route();
+        let asked = lane.asked;
+        let tag = asked.filter(|asked| asked.source != LaneSource::Header).map(|asked| asked.tag);
+        let chosen = Chosen {
+            endpoint: pick.endpoint.clone(),
+            route: route.clone(),
+            budget: matched.budget().clone(),
+            lane: pick.lane.clone(),
+            other_lane: asked.map_or(lane.reason == LaneReason::Malformed, |asked| {
+                asked.tag.as_str() != pick.lane.as_str()
+            }),
+            lane_header: if tag.is_some() {
+                matched.policy().header.to_ascii_lowercase()
+            } else {
+                String::new()
+            },
+            tag,
+            tag_baggage: asked.is_some_and(|asked| asked.source != LaneSource::Baggage),
+            path: route.spec.strip_path.then(|| matched.stripped(record.uri.path()).into_owned()),
+            trusted: inside || worker.settings.trusted.iter().any(|block| block.contains(client)),
+            rebind: named.is_some() && bound.is_none(),
+        };
+        Ok((chosen, flight))
+    })
+}

@@ -1,0 +1,297 @@
+//! The request head that an instance gets: what passes, what is dropped, what is added.
+
+use super::choice::Chosen;
+use super::ids;
+use super::record::Record;
+use crate::access_log::put_number;
+use crate::worker::Worker;
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Uri, Version};
+use std::io::Write;
+use std::net::IpAddr;
+
+/// What the head says about the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyLength {
+    /// There is none.
+    None,
+    /// So many bytes.
+    Known(u64),
+    /// Not known.
+    Unknown,
+}
+
+/// A request head on its way to an instance.
+pub(crate) struct Outgoing<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) record: &'a Record,
+    pub(crate) chosen: &'a Chosen,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: BodyLength,
+    /// Ask for the protocol that the client asked for.
+    pub(crate) upgrade: bool,
+}
+
+/// Whether a client's header is passed on. What we write ourselves, and what belongs to one hop, is not.
+fn passes(name: &HeaderName) -> bool {
+    match name.as_str() {
+        "host"
+        | "connection"
+        | "keep-alive"
+        | "proxy-connection"
+        | "proxy-authorization"
+        | "te"
+        | "upgrade"
+        | "transfer-encoding"
+        | "content-length"
+        | "http2-settings"
+        | "via"
+        | "forwarded"
+        | "x-forwarded-for"
+        | "x-forwarded-host"
+        | "x-forwarded-proto"
+        | "x-forwarded-port"
+        | "x-forwarded-prefix"
+        | "x-real-ip"
+        | "x-request-id"
+        | "traceparent" => false,
+        name => !name.contains('_') || !imitates_ours(name),
+    }
+}
+
+/// CGI-like servers read `_` in a name as `-`.
+fn imitates_ours(name: &str) -> bool {
+    let same = |ours: &str| {
+        name.len() == ours.len()
+            && name.bytes().zip(ours.bytes()).all(|(a, b)| a == b || (a == b'_' && b == b'-'))
+    };
+    [
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-forwarded-port",
+        "x-forwarded-prefix",
+        "x-real-ip",
+        "x-request-id",
+    ]
+    .into_iter()
+    .any(same)
+}
+
+/// Headers that `Connection` declares to belong to this hop.
+fn listed_names(headers: &HeaderMap) -> Vec<HeaderName> {
+    let tokens =
+        headers.get_all(header::CONNECTION).iter().flat_map(|value| value.as_bytes().split(|&b| b == b','));
+    tokens
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| {
+            !["close", "keep-alive", "upgrade", "te"].iter().any(|t| token.eq_ignore_ascii_case(t.as_bytes()))
+        })
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .collect()
+}
+
+/// Whether the request asks for a protocol that can be tunnelled.
+pub(crate) fn asks_upgrade(version: Version, headers: &HeaderMap) -> bool {
+    let Some(protocol) = headers.get(header::UPGRADE) else { return false };
+    version == Version::HTTP_11
+        && !protocol.as_bytes().trim_ascii().get(..2).is_some_and(|p| p.eq_ignore_ascii_case(b"h2"))
+        && headers.get_all(header::CONNECTION).iter().any(|value| has_token(value, b"upgrade"))
+}
+
+fn has_token(value: &HeaderValue, token: &[u8]) -> bool {
+    value.as_bytes().split(|&b| b == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
+}
+
+fn wants_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(header::TE).iter().any(|value| has_token(value, b"trailers"))
+}
+
+impl Outgoing<'_> {
+    /// Every end-to-end header that goes out, in order.
+    fn each(&self, mut put: impl FnMut(&str, &[u8])) {
+        let listed = if self.headers.contains_key(header::CONNECTION) {
+            listed_names(self.headers)
+        } else {
+            Vec::new()
+        };
+        let trace = self.headers.get("traceparent").filter(|value| ids::is_traceparent(value.as_bytes()));
+        for (name, value) in self.headers {
+            let mine = !passes(name)
+                || listed.contains(name)
+                || (trace.is_none() && name == "tracestate")
+                || (self.chosen.tag.is_some() && name.as_str() == self.lane_header());
+            if !mine {
+                put(name.as_str(), value.as_bytes());
+            }
+        }
+        match trace {
+            Some(value) => put("traceparent", value.as_bytes()),
+            None => put("traceparent", &ids::new_traceparent(self.worker)),
+        }
+        put("x-request-id", self.record.id.as_bytes());
+        self.each_forwarded(&mut put);
+        if let Some(tag) = &self.chosen.tag {
+            if !self.lane_header().is_empty() {
+                put(self.lane_header(), tag.as_str().as_bytes());
+            }
+            if self.chosen.tag_baggage {
+                let mut member = [0; 64];
+                let mut rest = member.as_mut_slice();
+                let _ = write!(rest, "towpath.lane={}", tag.as_str());
+                let left = rest.len();
+                put("baggage", member.get(..64 - left).unwrap_or_default());
+            }
+        }
+    }
+
+    fn lane_header(&self) -> &str {
+        &self.chosen.lane_header
+    }
+
+    /// Who asked, for whom we ask. From clients that are not trusted nothing of it is taken over.
+    fn each_forwarded(&self, put: &mut impl FnMut(&str, &[u8])) {
+        let (client, scheme) = (self.record.client(), self.record.conn.scheme.as_str());
+        let given =
+            |name: &str| self.headers.get(name).filter(|_| self.chosen.trusted).map(HeaderValue::as_bytes);
+        let mut text = Vec::with_capacity(128);
+        list(&mut text, self.headers, "x-forwarded-for", self.chosen.trusted);
+        let _ = write!(text, "{client}");
+        put("x-forwarded-for", &text);
+        put("x-forwarded-proto", given("x-forwarded-proto").unwrap_or(scheme.as_bytes()));
+        put("x-forwarded-host", given("x-forwarded-host").unwrap_or(self.record.host()));
+        if let Some(port) = given("x-forwarded-port") {
+            put("x-forwarded-port", port);
+        }
+        if self.chosen.path.is_some() {
+            put("x-forwarded-prefix", self.chosen.route.spec.path.as_bytes());
+        }
+        text.clear();
+        list(&mut text, self.headers, "forwarded", self.chosen.trusted);
+        let _ = match client {
+            IpAddr::V4(v4) => write!(text, "for={v4};host=\""),
+            IpAddr::V6(v6) => write!(text, "for=\"[{v6}]\";host=\""),
+        };
+        text.extend_from_slice(self.record.host());
+        let _ = write!(text, "\";proto={scheme}");
+        put("forwarded", &text);
+        text.clear();
+        list(&mut text, self.headers, "via", true);
+        text.extend_from_slice(if self.record.version == Version::HTTP_2 {
+            b"2 towpath"
+        } else {
+            b"1.1 towpath"
+        });
+        put("via", &text);
+    }
+
+    fn path(&self) -> &str {
+        self.chosen.path.as_deref().unwrap_or(self.record.uri.path())
+    }
+
+    /// Writes an HTTP/1.1 head.
+    pub(crate) fn write_h1(&self, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(self.record.method.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(self.path().as_bytes());
+        if let Some(query) = self.record.uri.query() {
+            out.push(b'?');
+            out.extend_from_slice(query.as_bytes());
+        }
+        out.extend_from_slice(b" HTTP/1.1\r\nhost: ");
+        out.extend_from_slice(self.record.host());
+        out.extend_from_slice(b"\r\n");
+        let h2 = self.record.version == Version::HTTP_2;
+        let mut cookies = 0;
+        self.each(|name, value| {
+            if h2 && name == "cookie" {
+                cookies += 1;
+                return;
+            }
+            put_line(out, name, value);
+        });
+        if cookies > 0 {
+            let lines = self.headers.get_all(header::COOKIE);
+            let joined = lines.iter().map(HeaderValue::as_bytes).collect::<Vec<_>>().join(b"; ".as_slice());
+            put_line(out, "cookie", &joined);
+        }
+        match self.body {
+            BodyLength::Known(length) => {
+                out.extend_from_slice(b"content-length: ");
+                put_number(out, length);
+                out.extend_from_slice(b"\r\n");
+            }
+            BodyLength::Unknown => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            BodyLength::None if self.says_empty() => out.extend_from_slice(b"content-length: 0\r\n"),
+            BodyLength::None => {}
+        }
+        if self.upgrade {
+            for value in self.headers.get_all(header::UPGRADE) {
+                put_line(out, "upgrade", value.as_bytes());
+            }
+            out.extend_from_slice(b"connection: upgrade\r\n");
+        } else if wants_trailers(self.headers) {
+            out.extend_from_slice(b"te: trailers\r\nconnection: te\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// A request without body says so where the method has a meaning for one.
+    fn says_empty(&self) -> bool {
+        matches!(self.record.method, Method::POST | Method::PUT | Method::PATCH)
+            || self.headers.contains_key(header::CONTENT_LENGTH)
+    }
+
+    /// Makes an HTTP/2 request.
+    pub(crate) fn make_h2<B>(&self, body: B) -> Result<Request<B>, http::Error> {
+        let path = self.path();
+        let target = match self.record.uri.query() {
+            Some(query) => format!("{path}?{query}"),
+            None => path.to_owned(),
+        };
+        let uri =
+            Uri::builder().scheme("http").authority(self.record.host()).path_and_query(target).build()?;
+        let mut request = Request::new(body);
+        *request.method_mut() = self.record.method.clone();
+        *request.uri_mut() = uri;
+        *request.version_mut() = Version::HTTP_2;
+        let mut fault = None;
+        let headers = request.headers_mut();
+        self.each(|name, value| {
+            let value = HeaderValue::from_maybe_shared(Bytes::copy_from_slice(value));
+            match (HeaderName::from_bytes(name.as_bytes()), value) {
+                (Ok(name), Ok(value)) => {
+                    headers.append(name, value);
+                }
+                (Err(error), _) => fault = Some(error.into()),
+                (_, Err(error)) => fault = Some(error.into()),
+            }
+        });
+        if let BodyLength::Known(length) = self.body {
+            headers.insert(header::CONTENT_LENGTH, length.into());
+        }
+        if wants_trailers(self.headers) {
+            headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        }
+        fault.map_or(Ok(request), Err)
+    }
+}
+
+/// The values of a list header that came, followed by a comma.
+fn list(text: &mut Vec<u8>, headers: &HeaderMap, name: &str, trusted: bool) {
+    if trusted {
+        for value in headers.get_all(name) {
+            text.extend_from_slice(value.as_bytes());
+            text.extend_from_slice(b", ");
+        }
+    }
+}
+
+fn put_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}

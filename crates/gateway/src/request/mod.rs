@@ -1,0 +1,40 @@
+//! One request from head to log line: choose, forward, answer.
+//!
+//! The phases, in order: the framing guard has passed the head → route, lane and endpoint are chosen on the newest table
+//! → connection from the pool, or a new one → head and body go out, the response head comes back (or another attempt
+//! follows) → the response streams → counters, log line, the end of the count in flight. The last phase is the `Drop` of
+//! [`record::Record`], so it happens on every exit exactly once.
+
+pub(crate) mod choice;
+pub(crate) mod error_reply;
+mod forward;
+pub(crate) mod head;
+mod ids;
+pub(crate) mod record;
+pub(crate) mod reply;
+pub(crate) mod view;
+
+use crate::client::conn::Conn;
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use record::Record;
+use reply::ReplyBody;
+use std::rc::Rc;
+use towpath_types::ErrorCode;
+
+/// Answers one request.
+pub(crate) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ReplyBody> {
+    let (parts, body) = request.into_parts();
+    let number = conn.requests.get() + 1;
+    let headers = parts.headers;
+    let record = Record::start(conn, parts.method, parts.uri, parts.version, &headers);
+    if let Some((refused, refusal)) = record.conn.refused.get()
+        && refused == number
+    {
+        return error_reply::make(record, &HeaderMap::new(), refusal.code(), refusal.detail(), true);
+    }
+    if let Some(detail) = record.host_fault(&headers) {
+        return error_reply::make(record, &headers, ErrorCode::BadRequest, detail, true);
+    }
+    forward::forward(record, headers, body).await
+}

@@ -1,0 +1,248 @@
+//! What is known of a request while it lasts. Its `Drop` is the request's end: counters, log line, count in flight.
+
+use super::choice::Chosen;
+use super::ids::RequestId;
+use crate::access_log::AccessLine;
+use crate::client::conn::{Conn, Phase};
+use crate::clock;
+use crate::deadline::Deadline;
+use crate::upstream::request_body::BodyProgress;
+use http::header::{HOST, HeaderMap, HeaderValue, UPGRADE};
+use http::{Method, Uri, Version};
+use std::net::IpAddr;
+use std::rc::Rc;
+use towpath_route::{InFlight, Outcome};
+use towpath_types::ErrorCode;
+
+/// One request under way.
+pub(crate) struct Record {
+    pub(crate) conn: Rc<Conn>,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) version: Version,
+    pub(crate) id: RequestId,
+    pub(crate) deadline: Rc<Deadline>,
+    pub(crate) chosen: Option<Chosen>,
+    pub(crate) status: u16,
+    pub(crate) attempts: u32,
+    pub(crate) bytes_out: u64,
+    pub(crate) error: Option<ErrorCode>,
+    /// The response went out whole.
+    pub(crate) complete: bool,
+    /// It asked for another protocol (and the guard waits for the answer).
+    pub(crate) asks_upgrade: bool,
+    pub(crate) progress: Option<Rc<BodyProgress>>,
+    host: Option<HeaderValue>,
+    flight: Option<InFlight>,
+    started_ns: u64,
+    sent_ns: u64,
+    upstream_ns: Option<u64>,
+}
+
+impl Record {
+    /// Begins with a head.
+    pub(crate) fn start(
+        conn: Rc<Conn>,
+        method: Method,
+        uri: Uri,
+        version: Version,
+        headers: &HeaderMap,
+    ) -> Self {
+        let started_ns = clock::now_ns();
+        conn.requests.set(conn.requests.get() + 1);
+        let deadline = if version == Version::HTTP_2 {
+            conn.streams.set(conn.streams.get() + 1);
+            Rc::new(conn.worker.deadlines.add())
+        } else {
+            conn.request_begins();
+            conn.deadline.clone()
+        };
+        Self {
+            method,
+            version,
+            id: RequestId::new(headers.get("x-request-id"), &conn.worker),
+            deadline,
+            chosen: None,
+            status: 0,
+            attempts: 0,
+            bytes_out: 0,
+            error: None,
+            complete: false,
+            asks_upgrade: headers.contains_key(UPGRADE),
+            progress: None,
+            host: if uri.authority().is_some() { None } else { headers.get(HOST).cloned() },
+            uri,
+            conn,
+            flight: None,
+            started_ns,
+            sent_ns: 0,
+            upstream_ns: None,
+        }
+    }
+
+    /// The client's address.
+    pub(crate) fn client(&self) -> IpAddr {
+        self.conn.client()
+    }
+
+    /// Host and port that the request is for.
+    pub(crate) fn host(&self) -> &[u8] {
+        match (&self.host, self.uri.authority()) {
+            (Some(host), _) => host.as_bytes(),
+            (None, Some(authority)) => authority.as_str().as_bytes(),
+            (None, None) => b"",
+        }
+    }
+
+    /// What is wrong with the request's host, where no framing guard has looked at it (HTTP/2).
+    pub(crate) fn host_fault(&self, headers: &HeaderMap) -> Option<&'static str> {
+        if self.version != Version::HTTP_2 {
+            return None;
+        }
+        let mut hosts = headers.get_all(HOST).iter();
+        match (self.uri.authority(), hosts.next(), hosts.next()) {
+            (_, _, Some(_)) => Some("there is more than one Host header"),
+            (None, None, _) => Some("there is neither :authority nor a Host header"),
+            (Some(authority), _, _) if authority.as_str().contains('@') => {
+                Some(":authority has user information")
+            }
+            (Some(authority), Some(host), _)
+                if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
+            {
+                Some(":authority and the Host header differ")
+            }
+            _ => None,
+        }
+    }
+
+    /// An attempt begins at an endpoint.
+    pub(crate) fn attempt_begins(&mut self, chosen: Chosen, flight: InFlight) {
+        self.attempts += 1;
+        self.chosen = Some(chosen);
+        self.flight = Some(flight);
+        self.sent_ns = clock::now_ns();
+    }
+
+    /// The instance has answered with this status.
+    pub(crate) fn attempt_answers(&mut self, status: u16) {
+        let now = clock::now_ns();
+        let latency_ns = now.saturating_sub(self.sent_ns);
+        self.upstream_ns = Some(latency_ns);
+        self.status = status;
+        self.observe(
+            now,
+            match status {
+                502..=504 => Outcome::Failure { latency_ns },
+                _ => Outcome::Success { latency_ns },
+            },
+        );
+    }
+
+    /// The attempt has failed; `blame` = by the endpoint's fault.
+    pub(crate) fn attempt_fails(&mut self, blame: bool) {
+        let now = clock::now_ns();
+        let latency_ns = now.saturating_sub(self.sent_ns);
+        if blame {
+            self.observe(now, Outcome::Failure { latency_ns });
+        }
+        self.flight = None;
+    }
+
+    fn observe(&mut self, now: u64, outcome: Outcome) {
+        if let Some(flight) = &mut self.flight
+            && flight.observe(now, outcome).eject
+        {
+            let endpoint = flight.endpoint();
+            self.conn.worker.metrics.ejections.add(1);
+            self.conn.worker.table.choose(|view| view.table.eject(endpoint, now));
+        }
+    }
+
+    /// The response went out whole: the endpoint is free.
+    pub(crate) fn completes(&mut self) {
+        self.complete = true;
+        self.flight = None;
+    }
+
+    /// The tunnel has ended.
+    pub(crate) fn end_tunnel(&mut self, bytes_in: u64, bytes_out: u64, complete: bool) {
+        self.bytes_out = bytes_out;
+        if let Some(progress) = &self.progress {
+            progress.bytes.set(bytes_in);
+        }
+        self.complete = complete;
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let worker = &self.conn.worker;
+        self.flight = None;
+        let now = clock::now_ns();
+        let duration_us = now.saturating_sub(self.started_ns) / 1000;
+        let bytes_in = self.progress.as_ref().map_or(0, |progress| progress.bytes.get());
+        worker.metrics.requests.add(self.status, duration_us, bytes_in, self.bytes_out);
+        if let Some(code) = self.error {
+            worker.metrics.error(code);
+        }
+        if !self.complete && self.error.is_none() {
+            worker.metrics.clients_gone.add(1);
+        }
+        let app = self.chosen.as_ref().map(|chosen| &chosen.route.spec.app);
+        if let Some(chosen) = &self.chosen
+            && let Some(metrics) = worker.app_metrics(&chosen.route.spec.app, &chosen.budget)
+        {
+            metrics.requests.add(self.status, duration_us, bytes_in, self.bytes_out);
+        }
+        worker.log(&AccessLine {
+            unix_ms: worker.unix_ms_at(self.started_ns),
+            id: self.id.as_bytes(),
+            client: self.client(),
+            method: self.method.as_str(),
+            scheme: self.conn.scheme.as_str(),
+            host: self.host(),
+            path: self.uri.path(),
+            protocol: if self.version == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1.1" },
+            status: self.status,
+            bytes_in,
+            bytes_out: self.bytes_out,
+            duration_us,
+            upstream_us: self.upstream_ns.map(|ns| ns / 1000),
+            app,
+            lane: self.chosen.as_ref().map(|chosen| &chosen.lane),
+            instance: self.chosen.as_ref().map(|chosen| chosen.endpoint.instance()),
+            attempts: self.attempts,
+            error: self.error,
+            complete: self.complete,
+        });
+        if self.version == Version::HTTP_2 {
+            self.conn.streams.set(self.conn.streams.get().saturating_sub(1));
+        } else {
+            self.conn.request_ends(self.asks_upgrade);
+        }
+    }
+}
+
+impl Conn {
+    /// The bytes of a head begin to arrive.
+    pub(crate) fn head_begins(&self) {
+        if !self.head_begun.replace(true) {
+            self.deadline.set_in(self.worker.settings.timeouts.head_ms);
+        }
+    }
+
+    fn request_begins(&self) {
+        self.head_begun.set(false);
+        self.phase.set(Phase::Waiting);
+        self.deadline.clear();
+    }
+
+    fn request_ends(&self, asked_upgrade: bool) {
+        if asked_upgrade && self.switched.get().is_none() && self.tunnel.borrow().is_none() {
+            self.switched.set(Some(false));
+        }
+        self.phase.set(Phase::Between);
+        self.deadline.clear();
+        self.deadline.set_in(self.worker.settings.timeouts.keep_alive_ms);
+    }
+}

@@ -1,0 +1,236 @@
+//! Responses on their way to the client.
+
+use super::record::Record;
+use crate::client::conn::{Phase, TunnelEnd};
+use crate::upstream::h1::{H1Body, H1Reply};
+use crate::upstream::h2::StreamGuard;
+use crate::upstream::pool::PoolKey;
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode, Version};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// The body of a response. No `dyn`: what it can be is known.
+pub(crate) enum ReplyBody {
+    /// None.
+    Empty,
+    /// One piece of the gateway's own, and the request that ends with it.
+    Own(Bytes, Option<Box<Record>>),
+    /// An instance's.
+    Stream(Box<Stream>),
+}
+
+/// A response that streams from an instance.
+pub(crate) struct Stream {
+    source: Source,
+    key: PoolKey,
+    idle_ms: u64,
+    record: Record,
+}
+
+enum Source {
+    H1(H1Body),
+    H2(Incoming, #[expect(dead_code, reason = "counts the stream until it is dropped")] StreamGuard),
+}
+
+static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static LANE_SERVED: HeaderName = HeaderName::from_static("towpath-lane-served");
+
+/// Makes the client's response of an HTTP/1.1 instance's.
+pub(crate) fn from_h1(mut record: Record, reply: H1Reply, key: PoolKey) -> Response<ReplyBody> {
+    record.attempt_answers(reply.status.as_u16());
+    let mut response = Response::new(ReplyBody::Empty);
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    add_headers(&record, response.headers_mut());
+    if reply.status == StatusCode::SWITCHING_PROTOCOLS {
+        return switch(record, response, reply.upgrade, reply.body);
+    }
+    let mut body = reply.body;
+    if body.is_done() {
+        keep_connection(&record, &mut body, key);
+        record.completes();
+        return response;
+    }
+    *response.body_mut() = stream(record, Source::H1(body), key);
+    response
+}
+
+/// Makes the client's response of an HTTP/2 instance's.
+pub(crate) fn from_h2(
+    mut record: Record,
+    reply: Response<Incoming>,
+    guard: StreamGuard,
+    key: PoolKey,
+) -> Response<ReplyBody> {
+    record.attempt_answers(reply.status().as_u16());
+    let (parts, incoming) = reply.into_parts();
+    let mut response = Response::new(ReplyBody::Empty);
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = parts.headers;
+    add_headers(&record, response.headers_mut());
+    if incoming.is_end_stream() {
+        record.completes();
+    } else {
+        *response.body_mut() = stream(record, Source::H2(incoming, guard), key);
+    }
+    response
+}
+
+fn stream(record: Record, source: Source, key: PoolKey) -> ReplyBody {
+    let idle_ms = record.chosen.as_ref().map_or(0, |chosen| chosen.endpoint.upstream.timeouts.idle.0);
+    record.deadline.clear();
+    record.deadline.set_in(idle_ms);
+    if record.version != Version::HTTP_2 {
+        record.conn.idle_ms.set(idle_ms);
+        record.conn.phase.set(Phase::Streaming);
+    }
+    ReplyBody::Stream(Box::new(Stream { source, key, idle_ms, record }))
+}
+
+/// What the gateway adds to every instance's response.
+fn add_headers(record: &Record, headers: &mut HeaderMap) {
+    if let Some(id) = record.id.to_header() {
+        headers.insert(X_REQUEST_ID.clone(), id);
+    }
+    let Some(chosen) = &record.chosen else { return };
+    if chosen.other_lane
+        && let Ok(lane) = HeaderValue::from_str(chosen.lane.as_str())
+    {
+        headers.insert(LANE_SERVED.clone(), lane);
+    }
+    if chosen.rebind || headers.contains_key(header::SET_COOKIE) {
+        let (app, sticky) = (&chosen.route.spec.app, &chosen.endpoint.upstream.sticky);
+        let instance = chosen.endpoint.instance();
+        let cookie = record.conn.worker.sticky.follow(app, sticky, headers, instance, chosen.rebind);
+        cookie.map(|cookie| headers.append(header::SET_COOKIE, cookie));
+    }
+    if record.version != Version::HTTP_2
+        && record.conn.requests.get() >= record.conn.worker.settings.limits.requests_per_connection
+    {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// 101: the response goes out, and then the connection is a tunnel.
+fn switch(
+    record: Record,
+    mut response: Response<ReplyBody>,
+    protocol: Option<HeaderValue>,
+    body: H1Body,
+) -> Response<ReplyBody> {
+    let conn = record.conn.clone();
+    conn.worker.metrics.upgrades.add(1);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    protocol.map(|protocol| response.headers_mut().insert(header::UPGRADE, protocol));
+    conn.switched.set(Some(true));
+    let idle_ms = record.chosen.as_ref().map_or(0, |chosen| chosen.endpoint.upstream.timeouts.idle.0);
+    if let Some((upstream, first)) = body.into_tunnel() {
+        *conn.tunnel.borrow_mut() =
+            Some(TunnelEnd { stream: upstream.into_stream(), first, idle_ms, record });
+    }
+    response
+}
+
+/// Gives the connection back once its response has ended.
+fn keep_connection(record: &Record, body: &mut H1Body, key: PoolKey) {
+    if let Some(conn) = body.take_conn() {
+        record.conn.worker.pool.put_h1(key, conn, record.deadline.now_ms());
+    }
+}
+
+impl Stream {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.record.complete {
+            return Poll::Ready(None);
+        }
+        let deadline = &self.record.deadline;
+        let frame = match &mut self.source {
+            Source::H1(body) => body.poll_frame(cx, deadline, self.idle_ms),
+            Source::H2(body, _) => Pin::new(body).poll_frame(cx).map(|frame| {
+                deadline.set_in(self.idle_ms);
+                frame.map(|frame| frame.map_err(io::Error::other))
+            }),
+        };
+        if frame.is_pending() && deadline.is_over(cx) {
+            return Poll::Ready(Some(Err(self.fail(io::ErrorKind::TimedOut.into()))));
+        }
+        match ready!(frame) {
+            Some(Ok(frame)) => {
+                self.record.bytes_out += frame.data_ref().map_or(0, |data| data.len() as u64);
+                if self.source_is_done() {
+                    self.complete();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Some(Err(error)) => Poll::Ready(Some(Err(self.fail(error)))),
+            None => {
+                self.complete();
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    fn source_is_done(&self) -> bool {
+        match &self.source {
+            Source::H1(body) => body.is_done(),
+            Source::H2(body, _) => body.is_end_stream(),
+        }
+    }
+
+    fn complete(&mut self) {
+        if let Source::H1(body) = &mut self.source {
+            keep_connection(&self.record, body, self.key);
+        }
+        self.record.completes();
+    }
+
+    /// The instance's side broke in the middle: the client sees a response that ends early.
+    fn fail(&mut self, error: io::Error) -> io::Error {
+        self.record.error = Some(towpath_types::ErrorCode::UpstreamFailed);
+        self.record.attempt_fails(true);
+        error
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match self.get_mut() {
+            Self::Empty => Poll::Ready(None),
+            Self::Own(bytes, record) => {
+                if let Some(record) = record.take() {
+                    drop(record);
+                }
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Self::Stream(stream) => stream.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Own(bytes, _) => bytes.is_empty(),
+            Self::Stream(stream) => stream.record.complete,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Own(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(stream) => match &stream.source {
+                Source::H1(body) => body.left().map_or_else(SizeHint::default, SizeHint::with_exact),
+                Source::H2(body, _) => body.size_hint(),
+            },
+        }
+    }
+}

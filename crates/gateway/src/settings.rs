@@ -1,0 +1,315 @@
+//! Validated settings. Validation is pure and reports everything that is wrong, each with its field path.
+
+use crate::config::{
+    AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
+};
+use crate::net_block::NetBlock;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use towpath_types::{Millis, Place};
+
+/// Validated settings of a gateway.
+#[derive(Debug, Clone)]
+pub struct GatewaySettings {
+    /// Clear-text listeners.
+    pub listen: Vec<SocketAddr>,
+    /// TLS listeners.
+    pub tls: Vec<TlsSettings>,
+    /// Listener of `/metrics` and `/healthz`.
+    pub admin: Option<SocketAddr>,
+    /// Directory for id, snapshot, key and access log.
+    pub data_dir: PathBuf,
+    /// Where this gateway stands.
+    pub place: Place,
+    /// Worker threads, at least one.
+    pub workers: usize,
+    /// Peers whose forwarding headers are believed.
+    pub trusted: Vec<NetBlock>,
+    /// Access log.
+    pub access_log: AccessLogConfig,
+    /// Limits on clients.
+    pub limits: LimitSettings,
+    /// Limits in time.
+    pub timeouts: TimeoutSettings,
+    /// Connections to instances.
+    pub upstream: UpstreamPoolSettings,
+}
+
+/// A TLS listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Address.
+    pub listen: SocketAddr,
+    /// PEM file with the certificate chain.
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+}
+
+/// Limits on clients; `u64::MAX` or `usize::MAX` = none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of LimitsConfig, in bytes and counts")]
+pub struct LimitSettings {
+    pub head: usize,
+    pub headers: usize,
+    pub body: u64,
+    pub connections: usize,
+    pub requests_per_connection: u64,
+    pub h2_streams: u32,
+    pub h2_resets: usize,
+    pub h2_header_list: u32,
+}
+
+/// Limits in time, milliseconds; `u64::MAX` = none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of TimeoutsConfig")]
+pub struct TimeoutSettings {
+    pub head_ms: u64,
+    pub keep_alive_ms: u64,
+    pub linger: Duration,
+    pub expect_ms: u64,
+}
+
+/// Connections to instances, per worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of UpstreamPoolConfig")]
+pub struct UpstreamPoolSettings {
+    pub idle_per_endpoint: usize,
+    pub idle_ms: u64,
+    pub idle_unsafe_ms: u64,
+    pub head: usize,
+    pub h2_streams: usize,
+}
+
+/// One thing that is wrong in a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    /// Path of the field, for example `tls[0].listen`.
+    pub field: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+/// Everything that is wrong in a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigErrors(pub Vec<FieldError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, error) in self.0.iter().enumerate() {
+            write!(f, "{}{}: {}", if n == 0 { "" } else { "; " }, error.field, error.message)?;
+        }
+        Ok(())
+    }
+}
+
+/// Collects what is wrong.
+#[derive(Default)]
+struct Findings(Vec<FieldError>);
+
+impl Findings {
+    fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        self.0.push(FieldError { field: field.into(), message: message.into() });
+    }
+
+    fn address(&mut self, field: String, text: &str) -> Option<SocketAddr> {
+        match text.parse() {
+            Ok(address) => Some(address),
+            Err(_) => {
+                self.add(
+                    field,
+                    format!("{text:?} is not an address; write for example 127.0.0.1:8080 or [::]:8080"),
+                );
+                None
+            }
+        }
+    }
+
+    fn range(&mut self, field: &str, value: u64, least: u64, most: u64) {
+        if !(least..=most).contains(&value) {
+            self.add(field, format!("{value} is not between {least} and {most}"));
+        }
+    }
+}
+
+impl GatewayConfig {
+    /// Checks everything and makes settings of it.
+    pub fn validate(self) -> Result<GatewaySettings, ConfigErrors> {
+        let mut findings = Findings::default();
+        let listen = self
+            .listen
+            .iter()
+            .enumerate()
+            .filter_map(|(n, text)| findings.address(format!("listen[{n}]"), text))
+            .collect();
+        let tls = validate_tls(&mut findings, self.tls);
+        if self.listen.is_empty() && tls.is_empty() {
+            findings.add("listen", "there is no listener; name at least one address here or in tls");
+        }
+        let admin = self.admin.as_deref().and_then(|text| findings.address("admin".into(), text));
+        if self.data_dir.as_os_str().is_empty() {
+            findings.add("data_dir", "it is empty; name a directory");
+        }
+        findings.range("workers", self.workers as u64, 0, 1024);
+        let trusted = self.trusted.iter().enumerate().filter_map(|(n, text)| match text.parse() {
+            Ok(block) => Some(block),
+            Err(_) => {
+                findings.add(
+                    format!("trusted[{n}]"),
+                    format!("{text:?} is not an address or a block; write for example 10.0.0.0/8"),
+                );
+                None
+            }
+        });
+        let trusted = trusted.collect();
+        if self.access_log.rotate.0 < 64 * 1024 {
+            findings.add("access_log.rotate", "it is below 64K");
+        }
+        let limits = validate_limits(&mut findings, &self.limits);
+        let timeouts = validate_timeouts(&self.timeouts);
+        let upstream = validate_upstream(&mut findings, &self.upstream);
+        if !findings.0.is_empty() {
+            return Err(ConfigErrors(findings.0));
+        }
+        Ok(GatewaySettings {
+            listen,
+            tls,
+            admin,
+            data_dir: self.data_dir,
+            place: self.place,
+            workers: if self.workers == 0 { cores() } else { self.workers },
+            trusted,
+            access_log: self.access_log,
+            limits,
+            timeouts,
+            upstream,
+        })
+    }
+}
+
+impl GatewaySettings {
+    /// The defaults, with this data directory.
+    pub fn in_dir(data_dir: impl Into<PathBuf>) -> Self {
+        let config = GatewayConfig::default();
+        let mut nothing = Findings::default();
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
+            tls: Vec::new(),
+            admin: None,
+            data_dir: data_dir.into(),
+            place: Place::default(),
+            workers: cores(),
+            trusted: Vec::new(),
+            access_log: config.access_log,
+            limits: validate_limits(&mut nothing, &config.limits),
+            timeouts: validate_timeouts(&config.timeouts),
+            upstream: validate_upstream(&mut nothing, &config.upstream),
+        }
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn validate_tls(findings: &mut Findings, tls: Vec<TlsConfig>) -> Vec<TlsSettings> {
+    let mut settings = Vec::new();
+    for (n, one) in tls.into_iter().enumerate() {
+        for (name, path) in [("certificate", &one.certificate), ("key", &one.key)] {
+            if path.as_os_str().is_empty() {
+                findings.add(format!("tls[{n}].{name}"), "it is empty; name a PEM file");
+            }
+        }
+        if let Some(listen) = findings.address(format!("tls[{n}].listen"), &one.listen) {
+            settings.push(TlsSettings { listen, certificate: one.certificate, key: one.key });
+        }
+    }
+    settings
+}
+
+fn validate_limits(findings: &mut Findings, limits: &LimitsConfig) -> LimitSettings {
+    findings.range("limits.head", limits.head.0, 1024, 1 << 20);
+    findings.range("limits.headers", limits.headers as u64, 8, 1000);
+    findings.range("limits.h2_streams", u64::from(limits.h2_streams), 1, 100_000);
+    findings.range("limits.h2_resets", limits.h2_resets as u64, 1, 100_000);
+    findings.range("limits.h2_header_list", limits.h2_header_list.0, 1024, 1 << 20);
+    let none_if_zero = |n: u64| if n == 0 { u64::MAX } else { n };
+    LimitSettings {
+        head: usize::try_from(limits.head.0).unwrap_or(usize::MAX),
+        headers: limits.headers,
+        body: none_if_zero(limits.body.0),
+        connections: if limits.connections == 0 { usize::MAX } else { limits.connections },
+        requests_per_connection: none_if_zero(limits.requests_per_connection),
+        h2_streams: limits.h2_streams,
+        h2_resets: limits.h2_resets,
+        h2_header_list: u32::try_from(limits.h2_header_list.0).unwrap_or(1 << 20),
+    }
+}
+
+fn validate_timeouts(timeouts: &TimeoutsConfig) -> TimeoutSettings {
+    let none_if_zero = |t: Millis| if t.0 == 0 { u64::MAX } else { t.0 };
+    TimeoutSettings {
+        head_ms: none_if_zero(timeouts.head),
+        keep_alive_ms: none_if_zero(timeouts.keep_alive),
+        linger: timeouts.linger.duration(),
+        expect_ms: timeouts.expect.0,
+    }
+}
+
+fn validate_upstream(findings: &mut Findings, upstream: &UpstreamPoolConfig) -> UpstreamPoolSettings {
+    findings.range("upstream.idle_per_endpoint", upstream.idle_per_endpoint as u64, 0, 100_000);
+    findings.range("upstream.head", upstream.head.0, 1024, 64 << 10);
+    findings.range("upstream.h2_streams", upstream.h2_streams as u64, 1, 10_000);
+    UpstreamPoolSettings {
+        idle_per_endpoint: upstream.idle_per_endpoint,
+        idle_ms: upstream.idle.0,
+        idle_unsafe_ms: upstream.idle_unsafe.0,
+        head: usize::try_from(upstream.head.0).unwrap_or(usize::MAX),
+        h2_streams: upstream.h2_streams,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_equal_in_both_ways_of_making_them() {
+        let settings = GatewayConfig::default().validate().unwrap();
+        let direct = GatewaySettings::in_dir("gateway");
+        assert_eq!(format!("{settings:?}"), format!("{direct:?}"));
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_reported_by_field() {
+        let config: GatewayConfig = serde_json::from_value(serde_json::json!({
+            "listen": ["127.0.0.1", "[::1]:80"], "tls": [{"listen": "x", "certificate": "", "key": "k"}],
+            "admin": "nowhere", "data_dir": "", "workers": 5000, "trusted": ["10.0.0.0/8", "10.0.0.0/99"],
+            "limits": {"head": 10, "headers": 1}, "upstream": {"head": "1G"}, "access_log": {"rotate": 1}
+        }))
+        .unwrap();
+        let fields: Vec<_> = config.validate().unwrap_err().0.into_iter().map(|e| e.field).collect();
+        let expected = [
+            "listen[0]",
+            "tls[0].certificate",
+            "tls[0].listen",
+            "admin",
+            "data_dir",
+            "workers",
+            "trusted[1]",
+            "access_log.rotate",
+            "limits.head",
+            "limits.headers",
+            "upstream.head",
+        ];
+        assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        assert!(serde_json::from_str::<GatewayConfig>(r#"{"listn": []}"#).is_err());
+        assert!(serde_json::from_str::<GatewayConfig>(r#"{"limits": {"heads": 1}}"#).is_err());
+    }
+}

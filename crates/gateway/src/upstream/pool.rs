@@ -1,0 +1,160 @@
+//! The connections of one worker to instances. Nothing here is shared between workers.
+
+use super::AttemptFault;
+use super::h1::H1Conn;
+use super::h2::H2Conn;
+use crate::deadline::Deadline;
+use crate::metrics::WorkerMetrics;
+use crate::settings::UpstreamPoolSettings;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use tokio::net::TcpStream;
+use towpath_route::{Address, Endpoint};
+use towpath_types::InstanceId;
+
+/// What connections belong to: one start of one instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PoolKey {
+    instance: InstanceId,
+    start: u32,
+}
+
+impl PoolKey {
+    /// The key of an endpoint.
+    pub(crate) fn of(endpoint: &Endpoint) -> Self {
+        Self { instance: endpoint.instance(), start: endpoint.start() }
+    }
+}
+
+/// Ids are random already; a multiplication spreads them.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let word = chunk.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
+            self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Kept {
+    h1: Vec<H1Conn>,
+    h2: Vec<H2Conn>,
+}
+
+/// The kept connections.
+pub(crate) struct Pool {
+    settings: UpstreamPoolSettings,
+    metrics: Arc<WorkerMetrics>,
+    kept: RefCell<HashMap<PoolKey, Kept, BuildHasherDefault<IdHasher>>>,
+}
+
+impl Pool {
+    /// An empty pool.
+    pub(crate) fn new(settings: UpstreamPoolSettings, metrics: Arc<WorkerMetrics>) -> Rc<Self> {
+        Rc::new(Self { settings, metrics, kept: RefCell::default() })
+    }
+
+    /// The most recently used HTTP/1.1 connection that is still open. For a request that must not be sent twice
+    /// (`!safe`) only one whose idle time leaves no doubt.
+    pub(crate) fn take_h1(&self, key: PoolKey, safe: bool, now_ms: u64) -> Option<H1Conn> {
+        let mut kept = self.kept.borrow_mut();
+        let conns = &mut kept.get_mut(&key)?.h1;
+        let longest = if safe { self.settings.idle_ms } else { self.settings.idle_unsafe_ms };
+        loop {
+            let idle = now_ms.saturating_sub(conns.last()?.idle_since_ms);
+            if idle > longest && !safe {
+                return None;
+            }
+            let mut conn = conns.pop()?;
+            if idle <= longest.min(conn.idle_limit_ms) && conn.is_quiet() {
+                self.metrics.reuses.add(1);
+                return Some(conn);
+            }
+            self.metrics.stale.add(1);
+        }
+    }
+
+    /// Keeps a connection whose response has ended.
+    pub(crate) fn put_h1(&self, key: PoolKey, mut conn: H1Conn, now_ms: u64) {
+        let mut kept = self.kept.borrow_mut();
+        let conns = &mut kept.entry(key).or_default().h1;
+        if conns.len() < self.settings.idle_per_endpoint {
+            conn.idle_since_ms = now_ms;
+            conns.push(conn);
+        }
+    }
+
+    /// An HTTP/2 connection with room for another stream.
+    pub(crate) fn find_h2(&self, key: PoolKey, now_ms: u64) -> Option<H2Conn> {
+        let mut kept = self.kept.borrow_mut();
+        let conns = &mut kept.get_mut(&key)?.h2;
+        conns.retain(H2Conn::is_open);
+        let conn = conns.iter().min_by_key(|conn| conn.streams())?;
+        if conn.streams() >= self.settings.h2_streams {
+            return None;
+        }
+        conn.touch(now_ms);
+        self.metrics.reuses.add(1);
+        Some(conn.clone())
+    }
+
+    /// Keeps a fresh HTTP/2 connection, shared from now on.
+    pub(crate) fn put_h2(&self, key: PoolKey, conn: H2Conn) {
+        self.kept.borrow_mut().entry(key).or_default().h2.push(conn);
+    }
+
+    /// Closes what has been idle for too long or was closed by its peer.
+    pub(crate) fn sweep(&self, now_ms: u64) {
+        let idle_ms = self.settings.idle_ms;
+        self.kept.borrow_mut().retain(|_, kept| {
+            kept.h1.retain_mut(|conn| {
+                now_ms.saturating_sub(conn.idle_since_ms) <= idle_ms.min(conn.idle_limit_ms)
+                    && conn.is_quiet()
+            });
+            kept.h2.retain(|conn| conn.is_open() && (conn.streams() > 0 || conn.idle_ms(now_ms) <= idle_ms));
+            !kept.h1.is_empty() || !kept.h2.is_empty()
+        });
+    }
+
+    /// Opens a TCP connection to an endpoint before the deadline.
+    pub(crate) async fn connect(
+        &self,
+        address: &Address,
+        deadline: &Deadline,
+    ) -> Result<TcpStream, AttemptFault> {
+        let mut connecting = pin!(async {
+            let stream = match address {
+                Address::Socket(address) => TcpStream::connect(address).await?,
+                Address::Name(name, port) => TcpStream::connect((name.as_str(), *port)).await?,
+            };
+            stream.set_nodelay(true)?;
+            Ok::<_, io::Error>(stream)
+        });
+        self.metrics.connects.add(1);
+        let connected = poll_fn(|cx| match connecting.as_mut().poll(cx) {
+            Poll::Ready(result) => Poll::Ready(result.map_err(AttemptFault::Connect)),
+            Poll::Pending if deadline.is_over(cx) => Poll::Ready(Err(AttemptFault::ConnectTimeout)),
+            Poll::Pending => Poll::Pending,
+        })
+        .await;
+        if connected.is_err() {
+            self.metrics.connect_failures.add(1);
+        }
+        connected
+    }
+}

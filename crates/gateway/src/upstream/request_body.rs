@@ -1,0 +1,188 @@
+//! The request body on its way to an instance: read from the client as fast as the instance takes it.
+
+use super::BodyFault;
+use super::h1::H1Conn;
+use crate::client::conn::Conn;
+use crate::deadline::Deadline;
+use bytes::{Buf, Bytes};
+use http::header::HeaderMap;
+use http_body::Body;
+use hyper::body::Incoming;
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+/// What is known of a request body from outside while it streams.
+#[derive(Default)]
+pub(crate) struct BodyProgress {
+    /// Bytes read from the client so far.
+    pub(crate) bytes: Cell<u64>,
+}
+
+/// A client's body, with its limit.
+pub(crate) struct RequestBody {
+    incoming: Incoming,
+    limit: u64,
+    conn: Rc<Conn>,
+    progress: Rc<BodyProgress>,
+}
+
+impl RequestBody {
+    /// Wraps a client's body.
+    pub(crate) fn new(incoming: Incoming, limit: u64, conn: Rc<Conn>, progress: Rc<BodyProgress>) -> Self {
+        Self { incoming, limit, conn, progress }
+    }
+
+    /// The length, if it is known.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.incoming.size_hint().exact()
+    }
+
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<http_body::Frame<Bytes>>, BodyFault>> {
+        match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+            None => Poll::Ready(Ok(None)),
+            Some(Ok(frame)) => {
+                let bytes = self.progress.bytes.get() + frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.progress.bytes.set(bytes);
+                Poll::Ready(if bytes > self.limit { Err(BodyFault::TooLarge) } else { Ok(Some(frame)) })
+            }
+            Some(Err(_)) if self.conn.body_refused.get().is_some() => Poll::Ready(Err(BodyFault::Malformed)),
+            Some(Err(_)) => Poll::Ready(Err(BodyFault::Gone)),
+        }
+    }
+}
+
+/// For hyper's HTTP/2 client.
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyFault;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, BodyFault>>> {
+        self.poll_next(cx).map(Result::transpose)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+/// Why a body could not be sent on.
+pub(crate) enum PumpFault {
+    /// The client's side failed.
+    Client(BodyFault),
+    /// The instance's side failed; it may have answered before it closed.
+    Upstream(io::Error),
+}
+
+/// Writes a body to an HTTP/1.1 connection.
+pub(crate) struct BodyPump {
+    body: RequestBody,
+    chunked: bool,
+    prefix: Vec<u8>,
+    data: Bytes,
+    suffix: &'static [u8],
+    ended: bool,
+}
+
+impl BodyPump {
+    /// A pump for this body. It sends chunks unless the length is known.
+    pub(crate) fn new(body: RequestBody) -> Self {
+        let chunked = body.length().is_none();
+        Self { body, chunked, prefix: Vec::new(), data: Bytes::new(), suffix: b"", ended: false }
+    }
+
+    /// Sends as much as both sides permit; `Ready(Ok)` = all is sent. Each piece moves the deadline to `idle_ms` from now.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        conn: &mut H1Conn,
+        deadline: &Deadline,
+        idle_ms: u64,
+    ) -> Poll<Result<(), PumpFault>> {
+        loop {
+            while self.has_pending() {
+                let written = ready!(self.poll_write(cx, conn)).map_err(PumpFault::Upstream)?;
+                deadline.set_in(idle_ms);
+                self.advance(written);
+            }
+            if self.ended {
+                return Poll::Ready(Ok(()));
+            }
+            match ready!(self.body.poll_next(cx)).map_err(PumpFault::Client)? {
+                Some(frame) => match frame.into_data() {
+                    Ok(data) => self.queue(data),
+                    Err(frame) => self.end(frame.into_trailers().ok()),
+                },
+                None => self.end(None),
+            }
+            deadline.set_in(idle_ms);
+        }
+    }
+
+    /// Whether the instance, not the client, has to move next.
+    pub(crate) fn waits_for_instance(&self) -> bool {
+        self.has_pending()
+    }
+
+    fn has_pending(&self) -> bool {
+        !self.prefix.is_empty() || !self.data.is_empty() || !self.suffix.is_empty()
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, conn: &mut H1Conn) -> Poll<io::Result<usize>> {
+        let slices =
+            [io::IoSlice::new(&self.prefix), io::IoSlice::new(&self.data), io::IoSlice::new(self.suffix)];
+        match ready!(conn.poll_write(cx, &slices))? {
+            0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            written => Poll::Ready(Ok(written)),
+        }
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        let prefix = written.min(self.prefix.len());
+        self.prefix.drain(..prefix);
+        written -= prefix;
+        let data = written.min(self.data.len());
+        self.data.advance(data);
+        written -= data;
+        self.suffix = self.suffix.get(written..).unwrap_or_default();
+    }
+
+    fn queue(&mut self, data: Bytes) {
+        if data.is_empty() {
+            return;
+        }
+        if self.chunked {
+            use std::io::Write;
+            let _ = write!(self.prefix, "{:x}\r\n", data.len());
+            self.suffix = b"\r\n";
+        }
+        self.data = data;
+    }
+
+    fn end(&mut self, trailers: Option<HeaderMap>) {
+        self.ended = true;
+        if !self.chunked {
+            return;
+        }
+        self.prefix.extend_from_slice(b"0\r\n");
+        for (name, value) in trailers.iter().flatten() {
+            self.prefix.extend_from_slice(name.as_str().as_bytes());
+            self.prefix.extend_from_slice(b": ");
+            self.prefix.extend_from_slice(value.as_bytes());
+            self.prefix.extend_from_slice(b"\r\n");
+        }
+        self.prefix.extend_from_slice(b"\r\n");
+    }
+}

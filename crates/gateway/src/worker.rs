@@ -1,0 +1,119 @@
+//! What the tasks of one worker thread share. Nothing in here is shared between threads but what says so.
+
+use crate::access_log::{AccessLine, LogBuffer};
+use crate::clock;
+use crate::deadline::Deadlines;
+use crate::metrics::{APPS_MAX, AppMetrics, Registry, WorkerMetrics};
+use crate::settings::GatewaySettings;
+use crate::sticky::StickyKey;
+use crate::table::LocalTable;
+use crate::upstream::pool::Pool;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use towpath_route::RetryBudget;
+use towpath_types::AppRef;
+
+/// The state of one worker.
+pub(crate) struct Worker {
+    pub(crate) settings: Arc<GatewaySettings>,
+    pub(crate) table: LocalTable,
+    pub(crate) pool: Rc<Pool>,
+    pub(crate) deadlines: Rc<Deadlines>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
+    pub(crate) sticky: StickyKey,
+    /// Heads are written in here before they are sent.
+    pub(crate) scratch: RefCell<Vec<u8>>,
+    /// Set once: no new requests on old connections.
+    pub(crate) draining: Cell<bool>,
+    registry: Arc<Registry>,
+    apps: RefCell<HashMap<*const RetryBudget, CountedApp>>,
+    log: RefCell<LogBuffer>,
+    random: RefCell<fastrand::Rng>,
+    unix_minus_clock_ms: Cell<u64>,
+}
+
+/// An app's counters, found by its retry budget, which is the same object for as long as the app exists.
+struct CountedApp {
+    budget: Arc<RetryBudget>,
+    metrics: Arc<AppMetrics>,
+}
+
+impl Worker {
+    /// The state of the worker with this index.
+    pub(crate) fn new(
+        index: usize,
+        settings: Arc<GatewaySettings>,
+        table: LocalTable,
+        registry: Arc<Registry>,
+        log: LogBuffer,
+        sticky: StickyKey,
+    ) -> Rc<Self> {
+        let metrics = registry.worker(index);
+        let worker = Self {
+            pool: Pool::new(settings.upstream.clone(), metrics.clone()),
+            settings,
+            table,
+            deadlines: Rc::default(),
+            metrics,
+            sticky,
+            scratch: RefCell::default(),
+            draining: Cell::new(false),
+            registry,
+            apps: RefCell::default(),
+            log: RefCell::new(log),
+            random: RefCell::new(fastrand::Rng::new()),
+            unix_minus_clock_ms: Cell::new(0),
+        };
+        worker.tick();
+        Rc::new(worker)
+    }
+
+    /// A random number. Not for secrets.
+    pub(crate) fn random(&self) -> u64 {
+        self.random.borrow_mut().u64(..)
+    }
+
+    /// Wall-clock time of a moment of the process's clock, milliseconds since 1970.
+    pub(crate) fn unix_ms_at(&self, clock_ns: u64) -> u64 {
+        self.unix_minus_clock_ms.get() + clock_ns / 1_000_000
+    }
+
+    /// Looks after deadlines; called every [`crate::deadline::TICK`].
+    pub(crate) fn tick(&self) {
+        self.deadlines.tick();
+        self.unix_minus_clock_ms.set(clock::unix_ms().saturating_sub(clock::now_ms()));
+    }
+
+    /// Hands log lines over and closes what has been idle for too long; called about every second.
+    pub(crate) fn sweep(&self) {
+        self.flush_log();
+        self.pool.sweep(self.deadlines.now_ms());
+        self.apps.borrow_mut().retain(|_, app| Arc::strong_count(&app.budget) > 1);
+    }
+
+    /// Hands log lines over.
+    pub(crate) fn flush_log(&self) {
+        self.log.borrow_mut().flush();
+    }
+
+    /// Adds a line to the access log.
+    pub(crate) fn log(&self, line: &AccessLine<'_>) {
+        self.log.borrow_mut().add(line);
+    }
+
+    /// The counters of an app; `None` when there are too many apps.
+    pub(crate) fn app_metrics(&self, app: &AppRef, budget: &Arc<RetryBudget>) -> Option<Arc<AppMetrics>> {
+        let mut apps = self.apps.borrow_mut();
+        if let Some(known) = apps.get(&Arc::as_ptr(budget)) {
+            return Some(known.metrics.clone());
+        }
+        if apps.len() >= APPS_MAX {
+            return None;
+        }
+        let metrics = self.registry.add_app(app.clone());
+        apps.insert(Arc::as_ptr(budget), CountedApp { budget: budget.clone(), metrics: metrics.clone() });
+        Some(metrics)
+    }
+}
