@@ -146,10 +146,10 @@ impl Api {
         body: Body,
     ) -> Outcome<Request<Body>> {
         let separator = if path.contains('?') { '&' } else { '?' };
-        let scope = if path.starts_with("/v1/version") || path.starts_with("/v1/healthz") {
-            String::new()
-        } else {
+        let scope = if in_space(path) {
             format!("{separator}org={}&space={}", encode(&self.org), encode(&self.space))
+        } else {
+            String::new()
         };
         let mut builder = Request::builder()
             .method(method)
@@ -170,6 +170,13 @@ impl Api {
             )
         })
     }
+}
+
+/// Whether a path's resource lies in a space. The API refuses the parameters elsewhere.
+fn in_space(path: &str) -> bool {
+    ["/v1/apps", "/v1/instances", "/v1/routes", "/v1/lanes", "/v1/space"]
+        .iter()
+        .any(|top| path.starts_with(top))
 }
 
 /// A body in memory.

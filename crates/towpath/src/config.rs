@@ -1,6 +1,7 @@
 //! Start-up settings of the roles: flags > environment > file > defaults, read in one pass that reports all that is
 //! wrong. Routes and policy are no settings: they travel through store and bus.
 
+mod gateway;
 mod keys;
 mod overlay;
 pub(crate) mod paths;
@@ -14,6 +15,7 @@ pub(crate) use read::read;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use towpath_gateway::GatewayConfig;
 use towpath_types::{ByteSize, Millis, Place};
 
 /// Which role the process has.
@@ -38,16 +40,6 @@ impl Role {
             Role::Gateway => "gateway",
             Role::Cell => "cell",
         }
-    }
-
-    /// Whether it serves the API.
-    pub(crate) fn manages(self) -> bool {
-        matches!(self, Role::Up | Role::Manager)
-    }
-
-    /// Whether it proxies.
-    pub(crate) fn proxies(self) -> bool {
-        matches!(self, Role::Up | Role::Gateway)
     }
 }
 
@@ -92,10 +84,8 @@ pub(crate) struct ApiSettings {
 /// Settings of the gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GatewaySettings {
-    /// Where it listens.
-    pub(crate) listen: Vec<SocketAddr>,
-    /// Threads; `None` = one a core.
-    pub(crate) workers: Option<usize>,
+    /// Its own configuration, valid; data directory and place are filled in by the role.
+    pub(crate) config: GatewayConfig,
     /// How clients reach it, for URLs that are shown.
     pub(crate) url: Option<String>,
 }

@@ -25,6 +25,14 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Parents of instances and the server of static files: before anything starts a thread or reads arguments.
+    let hidden = std::env::args_os().nth(1);
+    if hidden.as_deref().is_some_and(|name| name == towpath_cell::SHIM_COMMAND) {
+        return towpath_cell::shim_main(std::env::args_os().skip(2).collect());
+    }
+    if hidden.as_deref().is_some_and(|name| name == towpath_cell::STATIC_COMMAND) {
+        return towpath_cell::static_main(std::env::args_os().skip(2).collect());
+    }
     let cli = Cli::parse();
     let color = cli.color;
     match run(cli) {

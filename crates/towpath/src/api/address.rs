@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// Where the API of a platform on this machine is.
+pub(crate) const USUAL: &str = "http://127.0.0.1:7700";
+
 /// `http://127.0.0.1:7700`, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -56,7 +59,11 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = String;
 
+    /// Empty text is the usual address: an empty variable counts as none.
     fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return USUAL.parse();
+        }
         let wrong = |why: &str| {
             format!("{text:?} is not the URL of an API: {why}; write for example http://127.0.0.1:7700")
         };

@@ -108,6 +108,9 @@ pub(crate) struct UpArgs {
     /// Threads of the gateway [TOWPATH_GATEWAY_WORKERS; default: one for each core]
     #[arg(long, value_name = "N")]
     workers: Option<String>,
+    /// Where the gateway serves /metrics [TOWPATH_GATEWAY_ADMIN; default: the API's port + 1]
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<String>,
     /// Memory that instances may have together [TOWPATH_CELL_MEMORY; default: 80 % of the machine]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
@@ -126,6 +129,7 @@ impl UpArgs {
         flag(&mut flags, "api.listen", "--api-listen", self.api_listen.as_ref());
         flag(&mut flags, "domain", "--domain", self.domain.as_ref());
         flag(&mut flags, "gateway.workers", "--workers", self.workers.as_ref());
+        flag(&mut flags, "gateway.admin", "--admin-listen", self.admin_listen.as_ref());
         flag(&mut flags, "cell.memory", "--memory", self.memory.as_ref());
         flag(&mut flags, "cell.ports", "--ports", self.ports.as_ref());
         let keep = self.keep_instances.then(|| "true".to_owned());
@@ -195,6 +199,9 @@ pub(crate) struct GatewayArgs {
     /// Threads [TOWPATH_GATEWAY_WORKERS; default: one for each core]
     #[arg(long, value_name = "N")]
     workers: Option<String>,
+    /// Where it serves /metrics and /healthz [TOWPATH_GATEWAY_ADMIN; default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<String>,
 }
 
 impl GatewayArgs {
@@ -203,6 +210,7 @@ impl GatewayArgs {
         self.bus.add(&mut flags);
         list(&mut flags, "gateway.listen", "--listen", &self.listen);
         flag(&mut flags, "gateway.workers", "--workers", self.workers.as_ref());
+        flag(&mut flags, "gateway.admin", "--admin-listen", self.admin_listen.as_ref());
         flags
     }
 }

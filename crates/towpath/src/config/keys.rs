@@ -32,6 +32,7 @@ pub(crate) const KEYS: &[Key] = &[
     one("api.max_upload", "TOWPATH_API_MAX_UPLOAD"),
     Key { path: "gateway.listen", env: "TOWPATH_GATEWAY_LISTEN", list: true },
     one("gateway.workers", "TOWPATH_GATEWAY_WORKERS"),
+    one("gateway.admin", "TOWPATH_GATEWAY_ADMIN"),
     one("gateway.url", "TOWPATH_GATEWAY_URL"),
     one("cell.address", "TOWPATH_CELL_ADDRESS"),
     one("cell.api", "TOWPATH_API"),

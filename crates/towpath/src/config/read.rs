@@ -1,5 +1,6 @@
 //! Sources to settings. Pure.
 
+use super::gateway;
 use super::ranges::Span;
 use super::{ApiSettings, CellSettings, GatewaySettings, NatsSettings, Role, Settings, Sources};
 use crate::document::fields::Fields;
@@ -106,24 +107,17 @@ fn api(fields: &Fields<'_>) -> ApiSettings {
     settings
 }
 
+/// The gateway's own configuration, checked by itself too, and its URL.
 fn gateway(fields: &Fields<'_>) -> GatewaySettings {
-    let mut listen = Vec::new();
-    for text in fields.texts("listen").unwrap_or_default() {
-        match text.parse::<Listen>() {
-            Ok(address) => listen.push(address.0),
-            Err(why) => fields.wrong("listen", why, ""),
+    let config = gateway::read(fields);
+    let url = url(fields, "url");
+    fields.refuse_rest();
+    if let Err(errors) = config.clone().validate() {
+        for error in errors.0 {
+            fields.wrong_inside(&error.field, error.message);
         }
     }
-    if listen.is_empty() {
-        listen.push(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)));
-    }
-    let settings = GatewaySettings {
-        listen,
-        workers: fields.count("workers", 1..=1024).and_then(|n| usize::try_from(n).ok()),
-        url: url(fields, "url"),
-    };
-    fields.refuse_rest();
-    settings
+    GatewaySettings { config, url }
 }
 
 fn cell(role: Role, fields: &Fields<'_>) -> CellSettings {
@@ -190,6 +184,11 @@ fn postgres(role: Role, store: &Fields<'_>) -> Option<String> {
     url.filter(|_| role == Role::Manager)
 }
 
+/// An address to listen on, in the standard form.
+pub(super) fn listen_text(text: &str) -> Result<String, String> {
+    text.parse::<Listen>().map(|listen| listen.0.to_string())
+}
+
 /// `127.0.0.1:8080`, `[::]:80`, `localhost:8080`, `:8080` or `8080`.
 struct Listen(SocketAddr);
 
@@ -246,7 +245,7 @@ mod tests {
         let settings = read(Role::Up, &sources, &machine()).unwrap();
         let place = &settings.place;
         assert_eq!((&*place.region, &*place.zone, &*place.node), ("file", "env", "flag"));
-        assert_eq!(settings.gateway.listen, ["127.0.0.1:2".parse().unwrap(), "0.0.0.0:3".parse().unwrap()]);
+        assert_eq!(settings.gateway.config.listen, ["127.0.0.1:2", "0.0.0.0:3"]);
         assert_eq!(settings.api.listen, "127.0.0.1:7700".parse().unwrap());
         let plain = read(Role::Up, &Sources::default(), &machine()).unwrap();
         assert_eq!((plain.place.node.as_str(), plain.domain.as_str()), ("here", "localhost"));

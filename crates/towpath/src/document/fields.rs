@@ -73,6 +73,21 @@ impl<'a> Fields<'a> {
         self.say(line, self.path_of(name), message.into(), hint);
     }
 
+    /// Says that a field further inside, at the path `inner` from here (`tls[0].listen`), is wrong.
+    pub(crate) fn wrong_inside(&self, inner: &str, message: String) {
+        let mut line = self.line;
+        let mut entries = self.entries;
+        for name in inner.split('.').map(|part| part.split('[').next().unwrap_or_default()) {
+            let Some(entry) = entries.iter().find(|entry| entry.key == name) else { break };
+            line = entry.line;
+            match &entry.node.value {
+                Value::Map(inside) => entries = inside,
+                _ => break,
+            }
+        }
+        self.say(line, self.path_of(inner), message, "");
+    }
+
     /// All entries, known or not.
     pub(crate) fn entries(&self) -> &'a [Entry] {
         self.entries

@@ -107,4 +107,17 @@ mod tests {
         let problems = load(dir.path(), Some(Path::new("/nowhere/x.toml"))).unwrap_err();
         assert_eq!(problems[0].to_string(), "/nowhere/x.toml: cannot be read: No such file or directory");
     }
+
+    #[test]
+    fn every_example_is_read() {
+        let mut dirs = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))];
+        let mut read = 0;
+        while let Some(dir) = dirs.pop() {
+            let found = load(&dir, None).unwrap_or_else(|problems| panic!("{}: {problems:?}", dir.display()));
+            read += found.iter().filter(|manifest| **manifest != Manifest::default()).count();
+            let entries = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+            dirs.extend(entries.filter(|path| path.is_dir() && !path.is_symlink()));
+        }
+        assert!(read >= 3, "{read} manifests were read");
+    }
 }

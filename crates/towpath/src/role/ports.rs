@@ -3,19 +3,43 @@
 //! Gateways listen with `SO_REUSEPORT`, where a second process of the same user would silently share the port; a plain
 //! bind fails then.
 
+use crate::config::{Role, Settings};
 use crate::exit::{Exit, Failure, Outcome, reason};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
+/// Where a gateway is when nothing else is said.
+pub(super) const USUAL_GATEWAY: &str = "http://127.0.0.1:8080";
+
+/// Checks every address that the role will listen at.
+pub(super) fn check(role: Role, settings: &Settings) -> Outcome {
+    if matches!(role, Role::Up | Role::Gateway) {
+        for text in &settings.gateway.config.listen {
+            if let Ok(address) = text.parse() {
+                check_free(address, "--listen")?;
+            }
+        }
+        if let Some(address) = settings.gateway.config.admin.as_ref().and_then(|text| text.parse().ok()) {
+            check_free(address, "--admin-listen")?;
+        }
+    }
+    match role {
+        Role::Up => check_free(settings.api.listen, "--api-listen"),
+        Role::Manager => check_free(settings.api.listen, "--listen"),
+        Role::Gateway | Role::Cell => Ok(()),
+    }
+}
+
 /// Fails when something listens at the address, or it cannot be listened at. `flag` is where another one can be said.
-pub(super) fn check_free(address: SocketAddr, flag: &str) -> Outcome {
+fn check_free(address: SocketAddr, flag: &str) -> Outcome {
     match TcpListener::bind(address) {
         Ok(_) => Ok(()),
         Err(error) => Err(refused(address, flag, &error)),
     }
 }
 
-fn refused(address: SocketAddr, flag: &str, error: &std::io::Error) -> Failure {
+/// Why an address cannot be listened at. `flag` is where another one can be said.
+pub(super) fn refused(address: SocketAddr, flag: &str, error: &std::io::Error) -> Failure {
     match error.kind() {
         ErrorKind::AddrInUse => Failure::hinted(
             Exit::Conflict,

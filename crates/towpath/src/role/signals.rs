@@ -1,19 +1,24 @@
-//! SIGTERM and SIGINT: the first asks for a clean end, the second ends at once.
+//! SIGTERM, SIGINT and SIGHUP: the first asks for a clean end, the second ends at once.
 
 use crate::exit::{Exit, Failure, Outcome};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Listens for both.
+/// Listens for them.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: Signal,
 }
 
 impl Signals {
     /// Begins to listen: from here on the signals do not end the process by themselves.
     pub(super) fn new() -> Outcome<Self> {
         let listen = |kind| signal(kind).map_err(|error| Failure::io("cannot listen for signals", &error));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
     }
 
     /// Waits for one of them; gives its name.
@@ -21,6 +26,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            _ = self.hang_up.recv() => "SIGHUP",
         }
     }
 

@@ -58,6 +58,13 @@ impl Live {
         }
     }
 
+    /// What is going on now, too small to be told anywhere but on a terminal.
+    pub(crate) fn busy(&mut self, text: &str) {
+        if self.bar.is_some() {
+            self.now(text);
+        }
+    }
+
     /// A bar of so many bytes. Without a terminal it is one line.
     pub(crate) fn bytes(&mut self, text: &str, total: u64) {
         match &self.bar {

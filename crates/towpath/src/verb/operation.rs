@@ -104,14 +104,16 @@ fn show(event: &Event, live: &mut Live, rollout: &mut Rollout) {
         },
         "step" => {
             live.say(Style::Strong, &format!("→ {}", plain(event.text("title"))));
-            live.now(&plain(event.text("title")));
+            live.busy(&plain(event.text("title")));
         }
         "line" => live.say(Style::Dim, &format!("  {}", plain(event.text("text")))),
         "progress" => {
             let (ready, wanted) = (count(&event.data, "ready"), count(&event.data, "wanted"));
             *rollout = Rollout { ready, wanted, known: true };
             let message = plain(event.text("message"));
-            let message = if message.is_empty() { message } else { format!(" · {message}") };
+            // The manager's own count says the same again.
+            let said = message.is_empty() || message.ends_with(" ready");
+            let message = if said { String::new() } else { format!(" · {message}") };
             live.now(&format!("{ready}/{wanted} ready{message}"));
         }
         "gap" => live.say(Style::Dim, &format!("  … {} lines are missing", count(&event.data, "missed"))),

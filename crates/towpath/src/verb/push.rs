@@ -151,7 +151,7 @@ impl PushArgs {
         let dir = source_dir(&self.dir, &target.manifest);
         let source = upload::upload(context, &mut live, &dir, self.max_size.0).await?;
         let body = request::body(target, source, self.note.as_deref());
-        live.now("Asking for the release");
+        live.busy("Asking for the release");
         let path = format!("/v1/apps/{}/releases", target.app);
         let begun = context.api.call(Method::POST, &path, Some(&body)).await?;
         if self.wait.detach {

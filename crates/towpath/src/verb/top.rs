@@ -58,9 +58,10 @@ async fn page(context: &Context, rows: usize) -> Outcome<String> {
     let paint = context.screen.paint();
     let ready = instances.iter().filter(|instance| text(instance, "state") == "ready").count();
     let mut text = format!(
-        "{}  {} cells, {ready}/{} instances ready\n\n",
+        "{}  {} {}, {ready}/{} instances ready\n\n",
         paint.text(Style::Strong, "Towpath"),
         cells.len(),
+        if cells.len() == 1 { "cell" } else { "cells" },
         instances.len()
     );
     text += &cells::table(&cells, Format::Table).render(paint);
@@ -84,14 +85,14 @@ struct Alternate;
 
 impl Alternate {
     fn enter(context: &Context) -> Outcome<Self> {
-        context.screen.write("\x1b[?1049h\x1b[?25l\x1b[2J\x1b[H")?;
+        context.screen.write("\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J\x1b[H")?;
         Ok(Self)
     }
 }
 
 impl Drop for Alternate {
     fn drop(&mut self) {
-        let _ = std::io::Write::write_all(&mut std::io::stdout().lock(), b"\x1b[?25h\x1b[?1049l");
+        let _ = std::io::Write::write_all(&mut std::io::stdout().lock(), b"\x1b[?7h\x1b[?25h\x1b[?1049l");
         let _ = std::io::Write::flush(&mut std::io::stdout().lock());
     }
 }

@@ -27,7 +27,7 @@ pub(super) async fn upload(
 ) -> Outcome<Digest> {
     let options = PackOptions { max_bytes, ..PackOptions::default() };
     for attempt in 1..=ATTEMPTS {
-        live.now("Reading the files");
+        live.busy("Reading the files");
         let summary = digest(dir.to_owned(), options.clone()).await?;
         if attempt == 1 {
             for warning in &summary.warnings {

@@ -1,0 +1,122 @@
+//! The `[gateway]` table, as the gateway's own configuration.
+
+use super::read::listen_text;
+use crate::document::fields::Fields;
+use std::path::PathBuf;
+use towpath_gateway::{
+    AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
+};
+
+/// Reads the table, except for `url`, which is not the gateway's own.
+pub(super) fn read(fields: &Fields<'_>) -> GatewayConfig {
+    let default = GatewayConfig::default();
+    let listen = fields.texts("listen").unwrap_or_default();
+    let listen: Vec<String> = listen.iter().filter_map(|text| address(fields, "listen", text)).collect();
+    GatewayConfig {
+        listen: if listen.is_empty() { default.listen } else { listen },
+        tls: tls(fields),
+        admin: fields.text("admin").and_then(|text| address(fields, "admin", &text)),
+        workers: count(fields, "workers", 1..=1024, default.workers),
+        trusted: fields.texts("trusted").unwrap_or_default(),
+        access_log: fields.table("access_log").map(access_log).unwrap_or_default(),
+        limits: fields.table("limits").map(limits).unwrap_or_default(),
+        timeouts: fields.table("timeouts").map(timeouts).unwrap_or_default(),
+        upstream: fields.table("upstream").map(upstream).unwrap_or_default(),
+        ..default
+    }
+}
+
+fn address(fields: &Fields<'_>, name: &str, text: &str) -> Option<String> {
+    listen_text(text).map_err(|why| fields.wrong(name, why, "")).ok()
+}
+
+fn count<N: TryFrom<u64>>(
+    fields: &Fields<'_>,
+    name: &'static str,
+    range: std::ops::RangeInclusive<u64>,
+    default: N,
+) -> N {
+    fields.count(name, range).and_then(|n| N::try_from(n).ok()).unwrap_or(default)
+}
+
+fn tls(fields: &Fields<'_>) -> Vec<TlsConfig> {
+    let items = fields.list("tls").unwrap_or_default();
+    let mut found = Vec::new();
+    for (at, item) in items.iter().enumerate() {
+        let path = format!("{}[{at}]", fields.path_of("tls"));
+        let one = Fields::of(fields.source(), fields.problems(), &path, item);
+        let text = |name, example| {
+            if one.node(name).is_none() {
+                one.wrong(name, "it is missing", example);
+            }
+            one.text(name).unwrap_or_default()
+        };
+        let config = TlsConfig {
+            listen: address(&one, "listen", &text("listen", "listen = \"0.0.0.0:443\"")).unwrap_or_default(),
+            certificate: text("certificate", "certificate = \"/etc/towpath/tls.crt\"").into(),
+            key: text("key", "key = \"/etc/towpath/tls.key\"").into(),
+        };
+        one.finish();
+        found.push(config);
+    }
+    found
+}
+
+fn access_log(fields: Fields<'_>) -> AccessLogConfig {
+    let default = AccessLogConfig::default();
+    let config = AccessLogConfig {
+        enabled: fields.boolean("enabled").unwrap_or(default.enabled),
+        file: fields.text("file").map(PathBuf::from),
+        rotate: fields.parsed("rotate").unwrap_or(default.rotate),
+        keep: count(&fields, "keep", 0..=1000, default.keep),
+    };
+    fields.finish();
+    config
+}
+
+fn limits(fields: Fields<'_>) -> LimitsConfig {
+    let default = LimitsConfig::default();
+    let many = 0..=1_000_000_000;
+    let config = LimitsConfig {
+        head: fields.parsed("head").unwrap_or(default.head),
+        headers: count(&fields, "headers", 8..=1000, default.headers),
+        body: fields.parsed("body").unwrap_or(default.body),
+        connections: count(&fields, "connections", many.clone(), default.connections),
+        requests_per_connection: count(
+            &fields,
+            "requests_per_connection",
+            many,
+            default.requests_per_connection,
+        ),
+        h2_streams: count(&fields, "h2_streams", 1..=100_000, default.h2_streams),
+        h2_resets: count(&fields, "h2_resets", 1..=100_000, default.h2_resets),
+        h2_header_list: fields.parsed("h2_header_list").unwrap_or(default.h2_header_list),
+    };
+    fields.finish();
+    config
+}
+
+fn timeouts(fields: Fields<'_>) -> TimeoutsConfig {
+    let default = TimeoutsConfig::default();
+    let config = TimeoutsConfig {
+        head: fields.parsed("head").unwrap_or(default.head),
+        keep_alive: fields.parsed("keep_alive").unwrap_or(default.keep_alive),
+        linger: fields.parsed("linger").unwrap_or(default.linger),
+        expect: fields.parsed("expect").unwrap_or(default.expect),
+    };
+    fields.finish();
+    config
+}
+
+fn upstream(fields: Fields<'_>) -> UpstreamPoolConfig {
+    let default = UpstreamPoolConfig::default();
+    let config = UpstreamPoolConfig {
+        idle_per_endpoint: count(&fields, "idle_per_endpoint", 0..=100_000, default.idle_per_endpoint),
+        idle: fields.parsed("idle").unwrap_or(default.idle),
+        idle_unsafe: fields.parsed("idle_unsafe").unwrap_or(default.idle_unsafe),
+        head: fields.parsed("head").unwrap_or(default.head),
+        h2_streams: count(&fields, "h2_streams", 1..=10_000, default.h2_streams),
+    };
+    fields.finish();
+    config
+}

@@ -1,0 +1,112 @@
+//! One role of a cluster: over NATS, and PostgreSQL for managers.
+
+use super::layout::Layout;
+use super::ready::Ready;
+use super::signals::Signals;
+use super::{Run, failures, services};
+use crate::exit::{Exit, Failure, Outcome};
+use std::sync::Arc;
+use towpath_cell::StopMode;
+use towpath_store::{PostgresConfig, PostgresStore, Store};
+
+/// `towpath manager`.
+pub(super) async fn manager(run: Run, mut signals: Signals) -> Outcome {
+    let layout = Layout::new(&run.settings.data_dir);
+    let manager = tokio::select! {
+        started = start_manager(&run, &layout) => started?,
+        name = signals.next() => return ended_early(name),
+    };
+    let api = services::local_url(manager.api_address());
+    let ready = Ready {
+        role: "manager",
+        api: Some(api.clone()),
+        token_file: Some(layout.token().display().to_string()),
+        cell_token_file: Some(layout.cell_token().display().to_string()),
+        ..ready(&layout)
+    };
+    announce(&run, &ready, &format!("Towpath manager: API at {api}, token in {}", layout.token().display()))?;
+    ending(&run, signals.next().await);
+    signals.or_at_once(manager.stop()).await
+}
+
+async fn start_manager(run: &Run, layout: &Layout) -> Outcome<towpath_manager::Manager> {
+    let bus = services::nats(&run.settings, false).await?;
+    let Some(url) = &run.settings.postgres else {
+        return Err(Failure::new(Exit::Usage, "store.postgres: PostgreSQL is not configured"));
+    };
+    let store = PostgresStore::connect(PostgresConfig::new(url))
+        .await
+        .map_err(|error| failures::store("PostgreSQL", &error))?;
+    let store: Arc<dyn Store> = Arc::new(store);
+    let gateway_url = services::configured_gateway_url(&run.settings);
+    services::manager(&run.settings, layout, gateway_url, store, bus, "--listen").await
+}
+
+/// `towpath gateway`.
+pub(super) async fn gateway(run: Run, mut signals: Signals) -> Outcome {
+    let layout = Layout::new(&run.settings.data_dir);
+    let start = async {
+        let bus = services::nats(&run.settings, true).await?;
+        services::gateway(&run.settings, layout.closed("gateway")?, bus).await
+    };
+    let gateway = tokio::select! {
+        started = start => started?,
+        name = signals.next() => return ended_early(name),
+    };
+    let url = services::local_url(services::first_address(&gateway)?);
+    let metrics = gateway.admin_address().map(|address| format!("{}/metrics", services::local_url(address)));
+    let ready = Ready { role: "gateway", gateway: Some(url.clone()), metrics, ..ready(&layout) };
+    announce(&run, &ready, &format!("Towpath gateway: {url}"))?;
+    ending(&run, signals.next().await);
+    signals.or_at_once(gateway.drain(run.settings.drain.duration())).await
+}
+
+/// `towpath cell`.
+pub(super) async fn cell(run: Run, mut signals: Signals) -> Outcome {
+    let layout = Layout::new(&run.settings.data_dir);
+    let ours = &run.settings.cell;
+    let (Some(api), Some(token_file)) = (ours.api.clone(), ours.token_file.clone()) else {
+        return Err(Failure::new(Exit::Usage, "cell.api and cell.token_file are needed"));
+    };
+    let start = async {
+        let bus = services::nats(&run.settings, true).await?;
+        let gateway_url = services::configured_gateway_url(&run.settings);
+        let dir = layout.passable("cell")?;
+        services::cell(&run.settings, dir, api, &token_file, gateway_url, bus).await
+    };
+    let cell = tokio::select! {
+        started = start => started?,
+        name = signals.next() => return ended_early(name),
+    };
+    announce(&run, &Ready { role: "cell", ..ready(&layout) }, &format!("Towpath cell {}", cell.id()))?;
+    ending(&run, signals.next().await);
+    let mode = if ours.keep_instances {
+        StopMode::LeaveRunning
+    } else {
+        StopMode::StopInstances(run.settings.drain.duration())
+    };
+    signals.or_at_once(cell.stop(mode)).await
+}
+
+fn ready(layout: &Layout) -> Ready {
+    Ready { pid: std::process::id(), data_dir: layout.root.display().to_string(), ..Ready::default() }
+}
+
+fn announce(run: &Run, ready: &Ready, line: &str) -> Outcome {
+    if let Some(file) = &run.ready_file {
+        ready.write(file)?;
+    }
+    run.screen.line(line)
+}
+
+fn ended_early(signal: &str) -> Outcome {
+    tracing::info!(signal, "ended while starting");
+    Ok(())
+}
+
+fn ending(run: &Run, signal: &str) {
+    tracing::info!(signal, "ending; a second signal ends at once");
+    if let Some(file) = &run.ready_file {
+        let _ = std::fs::remove_file(file);
+    }
+}

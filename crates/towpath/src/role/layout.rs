@@ -1,0 +1,73 @@
+//! What lies where in a data directory, and who may read it.
+//!
+//! Instances of a root cell run as other users and have to pass through the directory to their own files: it and the
+//! cell's part may be passed (mode 0711) but not listed; the other parts are closed (0700), secrets are 0600.
+
+use crate::exit::{Exit, Failure, Outcome, reason};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The parts of a data directory.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    /// The whole.
+    pub(super) root: PathBuf,
+}
+
+impl Layout {
+    /// The parts of `root`.
+    pub(super) fn new(root: &Path) -> Self {
+        let absolute = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+        Self { root: absolute }
+    }
+
+    /// The operator's token.
+    pub(super) fn token(&self) -> PathBuf {
+        self.root.join("token")
+    }
+
+    /// The cells' token.
+    pub(super) fn cell_token(&self) -> PathBuf {
+        self.root.join("cell-token")
+    }
+
+    /// A part that nobody else may enter; made if it is not there.
+    pub(super) fn closed(&self, name: &str) -> Outcome<PathBuf> {
+        self.part(name, 0o700)
+    }
+
+    /// A part that others may pass through; made if it is not there.
+    pub(super) fn passable(&self, name: &str) -> Outcome<PathBuf> {
+        std::fs::set_permissions(&self.root, Permissions::from_mode(0o711))
+            .map_err(|error| not_writable(&self.root, &error))?;
+        self.part(name, 0o711)
+    }
+
+    fn part(&self, name: &str, mode: u32) -> Outcome<PathBuf> {
+        let dir = self.root.join(name);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(&dir)
+            .map_err(|error| not_writable(&dir, &error))?;
+        Ok(dir)
+    }
+
+    /// The SQLite file; made (mode 0600, which its side files take over) if it is not there.
+    pub(super) fn store(&self) -> Outcome<PathBuf> {
+        let file = self.root.join("store.db");
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&file)
+            .map_err(|error| not_writable(&file, &error))?;
+        Ok(file)
+    }
+}
+
+fn not_writable(path: &Path, error: &std::io::Error) -> Failure {
+    let what = format!("{} is not writable: {}", path.display(), reason(error));
+    Failure::hinted(Exit::Usage, what, "choose another directory with --data-dir")
+}

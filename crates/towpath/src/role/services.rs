@@ -1,0 +1,147 @@
+//! Makes the services' settings from ours and starts them.
+
+use super::layout::Layout;
+use super::{failures, ports};
+use crate::config::Settings;
+use crate::exit::{Exit, Failure, Outcome, reason};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use towpath_bus::{Bus, NatsAuth, NatsBus, NatsConfig};
+use towpath_cell::Cell;
+use towpath_gateway::Gateway;
+use towpath_manager::{Manager, ManagerSettings};
+use towpath_store::Store;
+
+/// Connects to NATS. With `patient` the process goes on without it until it is there.
+pub(super) async fn nats(settings: &Settings, patient: bool) -> Outcome<Arc<dyn Bus>> {
+    let Some(nats) = &settings.nats else {
+        return Err(Failure::new(Exit::Usage, "bus.nats: NATS is not configured"));
+    };
+    let config = NatsConfig {
+        urls: nats.servers.clone(),
+        auth: nats.credentials.clone().map_or(NatsAuth::None, NatsAuth::CredentialsFile),
+        retry_initial: patient,
+        ..NatsConfig::new(String::new())
+    };
+    match NatsBus::connect(config).await {
+        Ok(bus) => Ok(Arc::new(bus)),
+        Err(error) => {
+            let servers = nats.servers.iter().map(|url| without_secret(url)).collect::<Vec<_>>().join(", ");
+            Err(failures::any(&format!("NATS at {servers}"), &error))
+        }
+    }
+}
+
+/// A URL without user and password.
+fn without_secret(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => {
+            format!("{}{}", url.get(..scheme + 3).unwrap_or_default(), url.get(at + 1..).unwrap_or_default())
+        }
+        _ => url.to_owned(),
+    }
+}
+
+/// Starts the gateway.
+pub(super) async fn gateway(settings: &Settings, data_dir: PathBuf, bus: Arc<dyn Bus>) -> Outcome<Gateway> {
+    let mut config = settings.gateway.config.clone();
+    config.data_dir = data_dir;
+    config.place = settings.place.clone();
+    let settings = config.validate().map_err(|errors| Failure {
+        exit: Exit::Usage,
+        lines: errors.0.iter().map(|e| format!("gateway.{}: {}", e.field, e.message)).collect(),
+    })?;
+    Gateway::start(settings, Some(bus)).await.map_err(|error| failures::gateway(&error))
+}
+
+/// Starts the manager. `gateway_url` is for URLs that are shown.
+pub(super) async fn manager(
+    settings: &Settings,
+    layout: &Layout,
+    gateway_url: String,
+    store: Arc<dyn Store>,
+    bus: Arc<dyn Bus>,
+    flag: &str,
+) -> Outcome<Manager> {
+    let mut manager = ManagerSettings::new(layout.closed("manager")?);
+    manager.listen = settings.api.listen;
+    manager.advertise.clone_from(&settings.api.advertise);
+    manager.domain.clone_from(&settings.domain);
+    manager.gateway_url = gateway_url;
+    manager.first_token_file = Some(layout.token());
+    manager.cell_token_file = Some(layout.cell_token());
+    if let Some(limit) = settings.api.max_upload {
+        manager.limits.blobs.source = limit;
+    }
+    manager.validate().map_err(|lines| Failure { exit: Exit::Usage, lines })?;
+    Manager::start(manager, store, bus).await.map_err(|error| failures::manager(&error, flag))
+}
+
+/// Starts the cell.
+pub(super) async fn cell(
+    settings: &Settings,
+    data_dir: PathBuf,
+    api: String,
+    token_file: &Path,
+    gateway_url: String,
+    bus: Arc<dyn Bus>,
+) -> Outcome<Cell> {
+    let token = std::fs::read_to_string(token_file).map_err(|error| {
+        let what = format!("the cells' token {} cannot be read: {}", token_file.display(), reason(&error));
+        Failure::hinted(Exit::Usage, what, "a manager writes it to <data-dir>/cell-token at its first start")
+    })?;
+    let mut cell = towpath_cell::CellSettings::new(data_dir, api, token.trim().to_owned());
+    let ours = &settings.cell;
+    cell.address = ours.address;
+    cell.place = settings.place.clone();
+    cell.domain.clone_from(&settings.domain);
+    cell.gateway_url = gateway_url;
+    cell.memory = ours.memory;
+    cell.ports = ours.ports.clone();
+    if let Some(uids) = &ours.uids {
+        cell.uids = Some(uids.clone());
+    }
+    if let Some(reserve) = ours.disk_reserve {
+        cell.disk_reserve = reserve;
+    }
+    cell.validate().map_err(|lines| Failure {
+        exit: Exit::Usage,
+        lines: lines.iter().map(|line| format!("cell.{line}")).collect(),
+    })?;
+    Cell::start(cell, bus).await.map_err(|error| failures::cell(&error))
+}
+
+/// The URL at which this machine reaches a listener.
+pub(super) fn local_url(address: SocketAddr) -> String {
+    format!("http://{}", reachable(address))
+}
+
+/// A listener's address with "all addresses" replaced by loopback.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// The first listener of a gateway.
+pub(super) fn first_address(gateway: &Gateway) -> Outcome<SocketAddr> {
+    gateway
+        .addresses()
+        .first()
+        .copied()
+        .ok_or_else(|| Failure::new(Exit::Failed, "the gateway listens nowhere"))
+}
+
+/// For roles that have no gateway of their own: what is said, or this machine's usual one.
+pub(super) fn configured_gateway_url(settings: &Settings) -> String {
+    settings
+        .gateway
+        .url
+        .clone()
+        .or_else(|| settings.cell.gateway_url.clone())
+        .unwrap_or_else(|| ports::USUAL_GATEWAY.to_owned())
+}

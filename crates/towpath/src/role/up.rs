@@ -1,0 +1,119 @@
+//! `towpath up`: bus in memory, SQLite, gateway, manager, cell; in this order, and back.
+
+use super::banner::Banner;
+use super::layout::Layout;
+use super::ready::Ready;
+use super::services;
+use super::signals::Signals;
+use super::{Run, failures};
+use crate::config::{Settings, paths};
+use crate::exit::Outcome;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use towpath_bus::{Bus, MemoryBus};
+use towpath_cell::{Cell, StopMode};
+use towpath_gateway::Gateway;
+use towpath_manager::Manager;
+use towpath_store::{SqliteStore, Store};
+
+/// The platform in one process.
+struct Platform {
+    gateway: Gateway,
+    manager: Manager,
+    cell: Cell,
+}
+
+pub(super) async fn run(mut run: Run, mut signals: Signals) -> Outcome {
+    if run.settings.gateway.config.admin.is_none() {
+        run.settings.gateway.config.admin = Some(beside(run.settings.api.listen).to_string());
+    }
+    let layout = Layout::new(&run.settings.data_dir);
+    let platform = tokio::select! {
+        started = start(&run.settings, &layout) => started?,
+        name = signals.next() => {
+            tracing::info!(signal = name, "ended while starting");
+            return Ok(());
+        }
+    };
+    announce(&run, &layout, &platform)?;
+    let name = signals.next().await;
+    tracing::info!(signal = name, "ending; a second signal ends at once");
+    if let Some(file) = &run.ready_file {
+        let _ = std::fs::remove_file(file);
+    }
+    let (drain, keep) = (run.settings.drain.duration(), run.settings.cell.keep_instances);
+    signals.or_at_once(stop(platform, drain, keep)).await
+}
+
+async fn start(settings: &Settings, layout: &Layout) -> Outcome<Platform> {
+    let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
+    let file = layout.store()?;
+    let store = SqliteStore::open(&file)
+        .await
+        .map_err(|error| failures::store(&format!("the store {}", file.display()), &error))?;
+    let store: Arc<dyn Store> = Arc::new(store);
+    // The gateway first: it serves from its snapshot at once, and its port is known to the rest.
+    let gateway = services::gateway(settings, layout.closed("gateway")?, bus.clone()).await?;
+    let gateway_url = services::local_url(services::first_address(&gateway)?);
+    let shown = settings.gateway.url.clone().unwrap_or_else(|| gateway_url.clone());
+    let manager = services::manager(settings, layout, shown, store, bus.clone(), "--api-listen").await?;
+    let api = services::local_url(manager.api_address());
+    let for_instances = settings.cell.gateway_url.clone().unwrap_or(gateway_url);
+    let cell_dir = layout.passable("cell")?;
+    let cell = services::cell(settings, cell_dir, api, &layout.cell_token(), for_instances, bus).await?;
+    Ok(Platform { gateway, manager, cell })
+}
+
+/// Lets requests finish, then ends the instances (or leaves them), then the rest.
+async fn stop(platform: Platform, drain: Duration, keep_instances: bool) {
+    platform.gateway.drain(drain).await;
+    let mode = if keep_instances { StopMode::LeaveRunning } else { StopMode::StopInstances(drain) };
+    platform.cell.stop(mode).await;
+    platform.manager.stop().await;
+    tracing::info!("ended");
+}
+
+/// The address for metrics when none is said: the port after the API's.
+fn beside(api: SocketAddr) -> SocketAddr {
+    let port = if api.port() == 0 { 0 } else { api.port().saturating_add(1) };
+    SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), port)
+}
+
+fn announce(run: &Run, layout: &Layout, platform: &Platform) -> Outcome {
+    let settings = &run.settings;
+    let listener = services::first_address(&platform.gateway)?;
+    let api = services::local_url(platform.manager.api_address());
+    let ready = Ready {
+        pid: std::process::id(),
+        role: "up",
+        gateway: Some(services::local_url(listener)),
+        api: Some(api.clone()),
+        metrics: platform
+            .gateway
+            .admin_address()
+            .map(|address| format!("{}/metrics", services::local_url(address))),
+        token_file: Some(layout.token().display().to_string()),
+        cell_token_file: Some(layout.cell_token().display().to_string()),
+        data_dir: layout.root.display().to_string(),
+    };
+    if let Some(file) = &run.ready_file {
+        ready.write(file)?;
+    }
+    let port = if listener.port() == 80 { String::new() } else { format!(":{}", listener.port()) };
+    let mut exports = Vec::new();
+    if api != "http://127.0.0.1:7700" {
+        exports.push(format!("TOWPATH_API={api}"));
+    }
+    if paths::data_dir("up").is_none_or(|usual| usual != layout.root) {
+        exports.push(format!("TOWPATH_TOKEN_FILE={}", layout.token().display()));
+    }
+    let banner = Banner {
+        apps: format!("http://<app>.{}{port}", settings.domain),
+        api: &api,
+        token: &layout.token(),
+        data: &layout.root,
+        exports,
+    };
+    run.screen.write(&banner.render(&run.screen))
+}

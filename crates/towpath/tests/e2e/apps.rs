@@ -1,0 +1,79 @@
+//! Apps that the tests push.
+
+use std::path::{Path, PathBuf};
+
+/// An app in Python's standard library that says who it is: `{"app", "lane", "instance", "version", "env"}`; `/slow/<ms>`
+/// waits, `/fail` is a 500.
+const SERVER: &str = r#"
+import json, os, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        if self.path.startswith("/slow/"):
+            time.sleep(int(self.path.split("/")[2]) / 1000)
+        body = json.dumps({
+            "app": os.environ.get("TOWPATH_APP"), "lane": os.environ.get("TOWPATH_LANE"),
+            "instance": os.environ.get("TOWPATH_INSTANCE"), "index": os.environ.get("TOWPATH_INSTANCE_INDEX"),
+            "version": VERSION, "level": os.environ.get("LEVEL"), "path": self.path,
+            "host": self.headers.get("host"), "pid": os.getpid(),
+        }).encode()
+        self.send_response(500 if self.path == "/fail" else 200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, format, *args):
+        print("request", self.path, flush=True)
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 256
+    daemon_threads = True
+
+print("version", VERSION, "listens on", os.environ["PORT"], flush=True)
+Server(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+"#;
+
+/// Writes the server as an app named `name` with a version that it tells; gives its directory.
+pub fn python(root: &Path, name: &str, version: &str) -> PathBuf {
+    let dir = root.join(format!("{name}-{version}"));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("app.py"), format!("VERSION = {version:?}\n{SERVER}")).unwrap();
+    manifest(&dir, name, "command = \"exec python3 app.py\"\nbuilder = \"binary\"\n");
+    dir
+}
+
+/// An app that prints why and exits.
+pub fn crashing(root: &Path, name: &str) -> PathBuf {
+    let dir = root.join(format!("{name}-crashing"));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("run.sh"), "echo 'no database configured'; echo 'giving up' >&2; exit 3\n")
+        .unwrap();
+    manifest(&dir, name, "command = \"sh run.sh\"\nbuilder = \"binary\"\n");
+    dir
+}
+
+/// An app that runs but never listens.
+pub fn deaf(root: &Path, name: &str) -> PathBuf {
+    let dir = root.join(format!("{name}-deaf"));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("run.sh"), "echo 'I do not listen'; exec sleep 600\n").unwrap();
+    let more = "command = \"exec sh run.sh\"\nbuilder = \"binary\"\n[health]\nstart_timeout = \"2s\"\n";
+    manifest(&dir, name, more);
+    dir
+}
+
+/// Static files.
+pub fn pages(root: &Path, name: &str, text: &str) -> PathBuf {
+    let dir = root.join(format!("{name}-static"));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("index.html"), format!("<!doctype html><title>{text}</title><h1>{text}</h1>\n"))
+        .unwrap();
+    dir
+}
+
+/// Writes `towpath.toml`.
+pub fn manifest(dir: &Path, name: &str, more: &str) {
+    std::fs::write(dir.join("towpath.toml"), format!("name = {name:?}\n{more}")).unwrap();
+}

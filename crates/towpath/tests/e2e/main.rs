@@ -1,0 +1,24 @@
+//! The real binary with real apps, as a user would run it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    unreachable_pub,
+    reason = "test code"
+)]
+
+mod apps;
+mod client;
+mod load;
+mod platform;
+
+mod cluster;
+mod deploys;
+mod failures;
+mod lanes;
+mod lifecycle;
+mod pushes;
+mod startup;
+mod store_gone;
