@@ -42,6 +42,11 @@ impl View {
         self.records.insert(key, record);
     }
 
+    /// Whether the view was told about a key.
+    pub(crate) fn knows(&self, key: &Key) -> bool {
+        self.records.contains_key(key)
+    }
+
     /// Tells the view that some resource has this id.
     pub(crate) fn load_id(&mut self, id: String) {
         self.ids.insert(id);

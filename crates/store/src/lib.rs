@@ -68,6 +68,7 @@ impl StoreError {
                 Self::Unavailable { why: why.clone(), uncertain: *uncertain }
             }
             Self::Corrupt(why) => Self::Corrupt(why.clone()),
+            Self::Invalid(why) => Self::Invalid(why.clone()),
             other => Self::Unavailable { why: other.to_string(), uncertain: false },
         }
     }

@@ -10,6 +10,7 @@ use crate::{Change, Commit, Fence, ManagerRow, Page, Query, Store, StoreError, T
 use async_trait::async_trait;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,9 +48,15 @@ pub struct SqliteStore {
     readers: Arc<Readers>,
     clock: Clock,
     watch: watch::Receiver<Revision>,
+    batches: Arc<AtomicU64>,
 }
 
 impl SqliteStore {
+    /// How many SQL transactions were committed so far: fewer than commits, when many come at once.
+    pub fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed)
+    }
+
     /// Opens the file, making it when it is missing. Only one process may have it open.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with(path, SqliteOptions::default()).await
@@ -66,7 +73,8 @@ impl SqliteStore {
         connection.pragma_update(None, "max_page_count", options.max_pages).map_err(error::from_sqlite)?;
         let clock = Clock::start();
         let (revisions, watch) = watch::channel(Revision(0));
-        let writer = Writer::new(connection, clock, options.keep_revisions, revisions)?;
+        let batches = Arc::new(AtomicU64::new(0));
+        let writer = Writer::new(connection, clock, options.keep_revisions, revisions, batches.clone())?;
         let (jobs, queue) = mpsc::channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
@@ -78,7 +86,7 @@ impl SqliteStore {
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(READERS)),
         };
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), readers: Arc::new(readers), clock, watch })
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), readers: Arc::new(readers), clock, watch, batches })
     }
 
     /// Has the writing thread do something, and waits until it is committed.

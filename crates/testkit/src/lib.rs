@@ -19,6 +19,7 @@ pub mod nats;
 pub mod ports;
 pub mod postgres;
 pub mod process;
+pub mod proxy;
 pub mod tls;
 pub mod wait;
 
@@ -28,6 +29,7 @@ pub use nats::{NatsOptions, NatsServer};
 pub use ports::free_port;
 pub use postgres::{Postgres, PostgresOptions};
 pub use process::Process;
+pub use proxy::{Fault, TcpProxy};
 pub use tempfile::TempDir;
 pub use wait::{poll_until, poll_until_async};
 

@@ -7,6 +7,8 @@ use crate::decide::{self, Stand, View};
 use crate::document;
 use crate::{Commit, StoreError, Transaction};
 use rusqlite::{Connection, OptionalExtension, params};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
 use towpath_types::Revision;
@@ -117,6 +119,8 @@ pub(super) struct Writer {
     keep_revisions: u64,
     cleaned_ms: Option<u64>,
     watch: watch::Sender<Revision>,
+    /// Committed SQL transactions.
+    batches: Arc<AtomicU64>,
 }
 
 impl Writer {
@@ -125,11 +129,12 @@ impl Writer {
         clock: Clock,
         keep_revisions: u64,
         watch: watch::Sender<Revision>,
+        batches: Arc<AtomicU64>,
     ) -> Result<Self, StoreError> {
         let revision = Revision(rows::meta(&connection, "revision")?);
         let compacted = rows::meta(&connection, "compacted")?;
         watch.send_replace(revision);
-        Ok(Self { connection, clock, revision, compacted, keep_revisions, cleaned_ms: None, watch })
+        Ok(Self { connection, clock, revision, compacted, keep_revisions, cleaned_ms: None, watch, batches })
     }
 
     /// Runs until all senders are gone and the queue is empty.
@@ -143,9 +148,8 @@ impl Writer {
     }
 
     fn run_batch(&mut self, jobs: impl Iterator<Item = Job>) {
-        let begun = self.connection.execute_batch("BEGIN IMMEDIATE").map_err(from_sqlite);
+        let mut failure = self.begin().err();
         let mut batch = Batch { connection: &self.connection, clock: self.clock, revision: self.revision };
-        let mut failure = begun.err();
         let mut finishes = Vec::new();
         for job in jobs {
             let before = batch.revision;
@@ -161,6 +165,7 @@ impl Writer {
         }
         if failure.is_none() {
             self.revision = revision;
+            self.batches.fetch_add(1, Ordering::Relaxed);
             self.watch.send_if_modified(|seen| std::mem::replace(seen, revision) != revision);
         } else if !self.connection.is_autocommit() {
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -171,6 +176,14 @@ impl Writer {
                 Some(error) => Err(error.for_all()),
             });
         }
+    }
+
+    /// Another process may have written to the file, against the rules; then its revisions count all the same.
+    fn begin(&mut self) -> Result<(), StoreError> {
+        self.connection.execute_batch("BEGIN IMMEDIATE").map_err(from_sqlite)?;
+        self.revision = Revision(rows::meta(&self.connection, "revision")?);
+        self.compacted = rows::meta(&self.connection, "compacted")?;
+        Ok(())
     }
 
     fn finish_batch(&mut self, revision: Revision) -> Result<(), StoreError> {

@@ -1,0 +1,159 @@
+//! Sessions: opening them, statements prepared in them, a small pool of them for reads.
+
+use super::config::Target;
+use super::error::from_postgres;
+use crate::StoreError;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Error, Row, Statement};
+
+/// After a failed attempt to connect, reads fail for this long without trying again.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// A session. Closed when dropped.
+pub(super) struct Link {
+    pub(super) client: Client,
+    statements: Mutex<HashMap<String, Statement>>,
+    driver: AbortHandle,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+fn unavailable(why: &str) -> StoreError {
+    StoreError::Unavailable { why: why.to_owned(), uncertain: false }
+}
+
+impl Link {
+    /// Opens a session. Payloads of notifications go into `notifications`.
+    pub(super) async fn open(
+        target: &Target,
+        notifications: Option<mpsc::Sender<String>>,
+    ) -> Result<Self, StoreError> {
+        let opening = async {
+            let (client, mut connection) = target.database.connect(target.tls.clone()).await?;
+            let driver = tokio::spawn(async move {
+                let mut poll = |context: &mut std::task::Context<'_>| connection.poll_message(context);
+                while let Some(Ok(message)) = std::future::poll_fn(&mut poll).await {
+                    if let (AsyncMessage::Notification(notification), Some(notifications)) =
+                        (message, &notifications)
+                    {
+                        // A full buffer has news in it already.
+                        let _ = notifications.try_send(notification.payload().to_owned());
+                    }
+                }
+            });
+            let link = Self { client, statements: Mutex::default(), driver: driver.abort_handle() };
+            link.client.batch_execute(&target.settings).await?;
+            Ok(link)
+        };
+        let opened = tokio::time::timeout(target.timeout, opening).await;
+        let opened = opened.map_err(|_| unavailable("PostgreSQL does not answer to a connection in time"))?;
+        opened.map_err(|error: Error| from_postgres(&error))
+    }
+
+    /// The statement, prepared at its first use in this session.
+    pub(super) async fn prepared(&self, sql: &str) -> Result<Statement, Error> {
+        let known = self.statements.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
+        if let Some(statement) = known {
+            return Ok(statement);
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.statements
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+}
+
+/// Sessions for single statements. Each takes many statements at once, so they are shared, not lent.
+pub(super) struct Pool {
+    target: Target,
+    patience: Duration,
+    slots: Vec<tokio::sync::Mutex<Slot>>,
+    turn: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Slot {
+    link: Option<Arc<Link>>,
+    failed: Option<(Instant, String)>,
+}
+
+impl Pool {
+    /// A pool without sessions; they are opened when needed. No statement takes longer than `patience`.
+    pub(super) fn new(target: Target, size: usize, patience: Duration) -> Self {
+        let slots = (0..size.max(1)).map(|_| tokio::sync::Mutex::default()).collect();
+        Self { target, patience, slots, turn: AtomicUsize::new(0) }
+    }
+
+    async fn link(&self, slot: &tokio::sync::Mutex<Slot>) -> Result<Arc<Link>, StoreError> {
+        let mut slot = slot.lock().await;
+        if let Some(link) = slot.link.as_ref().filter(|link| !link.client.is_closed()) {
+            return Ok(link.clone());
+        }
+        if let Some((at, why)) = &slot.failed
+            && at.elapsed() < RETRY_AFTER
+        {
+            return Err(unavailable(why));
+        }
+        match Link::open(&self.target, None).await {
+            Ok(link) => {
+                let link = Arc::new(link);
+                *slot = Slot { link: Some(link.clone()), failed: None };
+                Ok(link)
+            }
+            Err(error) => {
+                let why = match &error {
+                    StoreError::Unavailable { why, .. } => why.clone(),
+                    other => other.to_string(),
+                };
+                *slot = Slot { link: None, failed: Some((Instant::now(), why)) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs a statement that may be run again: once more, in a new session, if the session turns out to be lost.
+    pub(super) async fn query(
+        &self,
+        sql: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StoreError> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len();
+        let slot = self.slots.get(turn).ok_or_else(|| unavailable("no session"))?;
+        for last in [false, true] {
+            let link = self.link(slot).await?;
+            let run = async {
+                let statement = link.prepared(sql).await?;
+                link.client.query(&statement, parameters).await
+            };
+            match tokio::time::timeout(self.patience, run).await {
+                Ok(Ok(rows)) => return Ok(rows),
+                Ok(Err(error)) if last || !(error.is_closed() || link.client.is_closed()) => {
+                    return Err(from_postgres(&error));
+                }
+                Ok(Err(_)) => {}
+                Err(_) => {
+                    // Whatever holds it up: others must not wait behind it in the same session.
+                    let mut slot = slot.lock().await;
+                    if slot.link.as_ref().is_some_and(|held| Arc::ptr_eq(held, &link)) {
+                        slot.link = None;
+                    }
+                    return Err(unavailable("PostgreSQL does not answer in time"));
+                }
+            }
+        }
+        Err(unavailable("the session with PostgreSQL is lost"))
+    }
+}
