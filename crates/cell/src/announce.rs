@@ -29,7 +29,8 @@ pub(crate) struct Announcer {
     pub(crate) cordoned: AtomicBool,
     /// Revision of the desired set.
     pub(crate) desired: AtomicU64,
-    pub(crate) seq: AtomicU64,
+    /// Number of the last announcement; held while one is made and sent, so that they go out in order.
+    pub(crate) seq: tokio::sync::Mutex<u64>,
 }
 
 impl Announcer {
@@ -48,10 +49,12 @@ impl Announcer {
 
     /// Announces now.
     pub(crate) async fn announce(&self, leaving: bool) {
+        let mut seq = self.seq.lock().await;
+        *seq += 1;
         let announce = CellAnnounce {
             cell: self.cell,
             incarnation: self.incarnation,
-            seq: self.seq.fetch_add(1, Ordering::Relaxed) + 1,
+            seq: *seq,
             place: self.settings.place.clone(),
             address: self.settings.address.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

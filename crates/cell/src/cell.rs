@@ -18,10 +18,11 @@ use crate::staging::{Stager, StagingSeam};
 use crate::supervisor::{Context, Supervisors};
 use crate::sync::load_desired;
 use crate::users::{self, Users};
-use crate::{BlobClient, CellError, CellSettings};
+use crate::{BlobClient, CellError, CellSettings, disk};
 use nix::fcntl::Flock;
 use std::collections::HashSet;
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -83,6 +84,7 @@ impl Cell {
             settings.logs,
             users.are_separate(),
         ));
+        tokio::spawn(end_orphans(places.orphans.clone(), Arc::clone(&settings)));
         let stager = make_stager(&settings, &places, &bus, &users);
         let context = make_context(&settings, &places, &ledger, &driver, users)?;
         let announcer = Arc::new(Announcer {
@@ -96,7 +98,7 @@ impl Cell {
             host: Mutex::default(),
             cordoned: AtomicBool::new(identity.cordoned),
             desired: AtomicU64::new(ledger.read(|l| l.desired.revision.0)),
-            seq: AtomicU64::new(0),
+            seq: tokio::sync::Mutex::new(0),
             settings,
         });
         let supervisors = Arc::new(Supervisors::new(context));
@@ -194,6 +196,20 @@ fn make_stager(settings: &CellSettings, places: &Places, bus: &Arc<dyn Bus>, use
         disk_reserve: settings.disk_reserve,
         environment: settings.builds.clone(),
     })
+}
+
+/// Ends and removes what cells have left whose data directory is gone.
+async fn end_orphans(dirs: Vec<PathBuf>, settings: Arc<CellSettings>) {
+    for dir in dirs {
+        tracing::warn!(dir = %dir.display(), "removing what a cell has left whose data directory is gone");
+        let driver = ProcessDriver::new(dir.join("instances"), settings.shim.clone(), settings.logs, false);
+        for instance in driver.found().await {
+            if let Err(error) = driver.remove(instance).await {
+                tracing::warn!(%instance, %error, "an orphaned instance could not be removed");
+            }
+        }
+        let _ = tokio::task::spawn_blocking(move || disk::remove_tree(&dir)).await;
+    }
 }
 
 /// Samples machine and instances at the pace of announcements; never returns.

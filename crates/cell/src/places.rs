@@ -22,6 +22,8 @@ pub(crate) struct Places {
     pub(crate) builds: PathBuf,
     pub(crate) build_cache: PathBuf,
     pub(crate) ended_logs: PathBuf,
+    /// Runtime directories of cells whose data directory is gone.
+    pub(crate) orphans: Vec<PathBuf>,
     /// The running binary, at a path where every user can run it.
     pub(crate) binary: PathBuf,
 }
@@ -56,6 +58,7 @@ impl Places {
             artifacts: make(data.join("artifacts"), 0o700)?,
             build_cache: make(runtime.join("build-cache"), 0o711)?,
             ended_logs: make(runtime.join("ended-logs"), 0o700)?,
+            orphans: if separate_users { find_orphans(Path::new(SHARED)) } else { Vec::new() },
             binary,
         })
     }
@@ -71,23 +74,24 @@ fn choose_runtime(data: &Path, cell: CellId, separate_users: bool) -> Result<Pat
     }
     let dir = Path::new(SHARED).join(cell.to_string());
     std::fs::create_dir_all(&dir).map_err(CellError::io(&dir))?;
-    remove_orphans(Path::new(SHARED));
     let owner = dir.join(OWNER_FILE);
     std::fs::write(&owner, data.as_os_str().as_encoded_bytes()).map_err(CellError::io(&owner))?;
     tracing::info!(dir = %dir.display(), "instances run as other users, who cannot reach the data directory: they live here");
     Ok(dir)
 }
 
-/// Removes runtime directories whose data directory is gone.
-fn remove_orphans(shared: &Path) {
-    for entry in std::fs::read_dir(shared).into_iter().flatten().flatten() {
-        let dir = entry.path();
-        let Ok(owner) = std::fs::read_to_string(dir.join(OWNER_FILE)) else { continue };
-        let is_gone = !Path::new(&owner).exists();
-        if is_gone && let Err(error) = disk::remove_tree(&dir) {
-            tracing::debug!(dir = %dir.display(), %error, "an orphaned runtime directory cannot be removed");
-        }
-    }
+/// Runtime directories whose data directory is gone: no cell will ever look after what is there.
+fn find_orphans(shared: &Path) -> Vec<PathBuf> {
+    let is_orphan = |dir: &PathBuf| {
+        std::fs::read_to_string(dir.join(OWNER_FILE)).is_ok_and(|owner| !Path::new(&owner).exists())
+    };
+    std::fs::read_dir(shared)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(is_orphan)
+        .collect()
 }
 
 /// A hard link to the running binary, or a copy where none can be made.
@@ -128,15 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn runtime_directories_of_vanished_cells_are_removed() {
+    fn runtime_directories_of_vanished_cells_are_found() {
         let dir = tempfile::tempdir().unwrap();
         for (name, owner) in [("gone", "/no/such/dir"), ("here", "/")] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
             std::fs::write(dir.path().join(name).join(OWNER_FILE), owner).unwrap();
         }
         std::fs::create_dir(dir.path().join("unknown")).unwrap();
-        remove_orphans(dir.path());
-        assert!(!dir.path().join("gone").exists());
-        assert!(dir.path().join("here").exists() && dir.path().join("unknown").exists());
+        assert_eq!(find_orphans(dir.path()), [dir.path().join("gone")]);
+        assert_eq!(find_orphans(&dir.path().join("none")), Vec::<PathBuf>::new());
     }
 }

@@ -23,6 +23,9 @@ use towpath_wire::log::LogSource;
 /// An instance that is only checked for its process is ready when it has run for so long.
 const PROCESS_SETTLES: Duration = Duration::from_millis(200);
 
+/// A serving instance that is ended is announced so long before SIGTERM.
+const GATEWAYS_HEAR: Duration = Duration::from_millis(50);
+
 /// The supervisor of one instance.
 pub(super) struct Life {
     context: Arc<Context>,
@@ -154,7 +157,9 @@ impl Life {
             () = self.unwanted() => return Err(Halt::Unwanted),
         };
         if self.user.is_none() && context.users.are_separate() {
-            self.user = Some(context.users.take().ok_or_else(|| failed(&"no user id is free for it"))?);
+            let users = Arc::clone(&context.users);
+            let taken = tokio::task::spawn_blocking(move || users.take()).await.ok().flatten();
+            self.user = Some(taken.ok_or_else(|| failed(&"no user id is free for it"))?);
         }
         let driver = &context.driver;
         driver.prepare(self.instance, &unpacked.tree, self.user).await.map_err(|error| failed(&error))?;
@@ -204,7 +209,9 @@ impl Life {
             if was_ready { Health::ready(Instant::now()) } else { Health::starting(Instant::now()) };
         let mut verdict = if was_ready { Verdict::Ready } else { Verdict::Starting };
         let mut probes = 0;
-        self.context.board.change(self.instance, |card| card.started = Some(process.started().clone()));
+        self.context.board.change(self.instance, |card| {
+            (card.started, card.port) = (Some(process.started().clone()), self.port);
+        });
         let outcome = loop {
             let Some(spec) = self.wish() else {
                 self.end(&*process).await;
@@ -321,13 +328,18 @@ impl Life {
     }
 
     /// SIGTERM, grace, SIGKILL.
-    async fn end(&mut self, process: &dyn Process) {
+    async fn end(&self, process: &dyn Process) {
         let within = match &*self.goal.borrow() {
             Goal::End(within) => *within,
             Goal::Keep(_) => Duration::MAX,
         };
         let grace = self.spec.grace.duration().min(within);
+        let served = self.context.board.state(self.instance).is_some_and(InstanceState::serves);
         self.show(InstanceState::Stopping, String::new());
+        if served {
+            // It was not drained: gateways at least hear of it before it refuses connections.
+            let _ = tokio::time::timeout(GATEWAYS_HEAR.min(grace), process.wait()).await;
+        }
         process.terminate().await;
         if tokio::time::timeout(grace, process.wait()).await.is_err() {
             tracing::info!(instance = %self.instance, app = %self.spec.app, ?grace, "it ignores SIGTERM; killing it");

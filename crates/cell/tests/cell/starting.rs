@@ -96,17 +96,11 @@ async fn http_checks_decide_and_a_sick_app_is_started_anew() {
 #[tokio::test]
 async fn a_listener_of_another_process_is_not_taken_for_the_app() {
     let mut stage = Stage::new().await;
-    // The only port: free when it is given out, taken before the app could bind.
-    let probe = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = probe.local_addr().unwrap().port();
-    drop(probe);
-    stage.settings.ports = port..=port;
     stage.start().await;
-    let spec = stage.spec(&[], "touch started; exec sleep 1000");
-    let id = spec.instance;
+    let spec = stage.spec(&[], "exec sleep 1000");
     stage.want(vec![spec]).await;
-    eventually("its start", || stage.instance_dir(id).join("app/started").exists()).await;
-    let thief = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let started = stage.until("its process", |a| a.instances.first().is_some_and(|r| r.pid > 0)).await;
+    let thief = TcpListener::bind(("127.0.0.1", started.instances[0].port)).unwrap();
     let reason = "its port was taken by another process of the machine";
     stage.until("the reason", |a| a.instances[0].reason.contains(reason)).await;
     drop(thief);

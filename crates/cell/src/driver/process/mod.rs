@@ -26,6 +26,9 @@ use towpath_types::InstanceId;
 
 pub(crate) use crate::disk::own_tree;
 
+/// Releases that are copied at the same time: more would only wait for the disk.
+const COPIES: usize = 4;
+
 /// Runs instances as processes.
 pub(crate) struct ProcessDriver {
     root: PathBuf,
@@ -33,12 +36,20 @@ pub(crate) struct ProcessDriver {
     logs: LogSettings,
     separate_users: bool,
     sampler: sampler::Sampler,
+    copies: tokio::sync::Semaphore,
 }
 
 impl ProcessDriver {
     /// A driver whose instances live below `root`, which must exist.
     pub(crate) fn new(root: PathBuf, shim: ShimProgram, logs: LogSettings, separate_users: bool) -> Self {
-        Self { root, shim, logs, separate_users, sampler: sampler::Sampler::default() }
+        Self {
+            root,
+            shim,
+            logs,
+            separate_users,
+            sampler: sampler::Sampler::default(),
+            copies: tokio::sync::Semaphore::new(COPIES),
+        }
     }
 
     fn control_dir(&self, instance: InstanceId) -> PathBuf {
@@ -76,6 +87,8 @@ impl Driver for ProcessDriver {
         }
         let (dir, app, tree) = (self.record_dir(instance), self.app_dir(instance), tree.to_owned());
         let (control, logs) = (self.control_dir(instance), self.log_dir(instance));
+        // Never closed, so that this cannot fail.
+        let _slot = self.copies.acquire().await;
         blocking(move || {
             // Others may pass through, to their own directory only; they may list nothing.
             make_dir(&dir, 0o711)?;
