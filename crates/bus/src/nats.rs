@@ -10,7 +10,7 @@ use crate::inbox::Waiting;
 use crate::subject::{check_pattern, check_queue, check_subject};
 use crate::{Bus, BusError, BusState, MAX_PAYLOAD, Message, Subscription, SubscriptionSource};
 use async_nats::connection::State;
-use async_nats::{Client, ConnectErrorKind, PublishErrorKind, StatusCode, Subscriber};
+use async_nats::{Client, ConnectErrorKind, Event, PublishErrorKind, StatusCode, Subscriber};
 use async_trait::async_trait;
 use bytes::Bytes;
 use config::reconnect_delay;
@@ -56,7 +56,8 @@ impl NatsBus {
             .event_callback({
                 let (events, was_connected) = (events.clone(), was_connected.clone());
                 move |event| {
-                    if let async_nats::Event::Connected = event {
+                    note(&event);
+                    if let Event::Connected = event {
                         was_connected.store(true, Ordering::Relaxed);
                     }
                     events.notify_one();
@@ -178,6 +179,16 @@ impl Shared {
             _ = state.wait_for(|state| *state == BusState::Down) => Err(gone()),
             result = work => result,
         }
+    }
+}
+
+/// What an operator should know of.
+fn note(event: &Event) {
+    match event {
+        Event::ClientError(error) => tracing::warn!(%error, "no connection to NATS"),
+        Event::ServerError(error) => tracing::warn!(%error, "the NATS server complains"),
+        Event::LameDuckMode => tracing::info!("the NATS server is about to end; another one will be used"),
+        _ => {}
     }
 }
 

@@ -10,7 +10,8 @@ static CLAIMED: Mutex<Vec<nix::fcntl::Flock<File>>> = Mutex::new(Vec::new());
 
 /// A port on 127.0.0.1 that nobody listens on and no other caller gets while this process lives.
 pub fn free_port() -> u16 {
-    let directory = std::env::temp_dir().join("towpath-test-ports");
+    let user = nix::unistd::geteuid();
+    let directory = std::env::temp_dir().join(format!("towpath-test-ports-{user}"));
     std::fs::create_dir_all(&directory).expect("a directory for port locks");
     for _ in 0..1000 {
         let port = fastrand::u16(15_000..32_000);

@@ -76,9 +76,14 @@ impl Rig for PostgresRig {
     }
 
     async fn empty(&self) -> Arc<dyn Store> {
-        let name = format!("d{}", uuid::Uuid::new_v4().simple());
-        let config = PostgresConfig::new(self.server.create_database(&name));
-        Arc::new(PostgresStore::connect(config).await.unwrap())
+        let store = self.connect().await;
+        let (session, connection) =
+            tokio_postgres::connect(&self.server.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let clear = "TRUNCATE towpath.resources, towpath.changes, towpath.managers, towpath.idempotency;
+                     UPDATE towpath.meta SET revision = 0, compacted = 0";
+        session.batch_execute(clear).await.unwrap();
+        store
     }
 }
 
