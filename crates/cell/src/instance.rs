@@ -28,13 +28,28 @@ pub(crate) fn start_request(
 ) -> StartRequest {
     StartRequest {
         instance: spec.instance,
-        command: spec.command.clone(),
+        command: with_exec(&spec.command),
         env: environment(spec, settings, port, home, binary),
         user,
         memory: memory_limit(spec),
         files: spec.limits.files.unwrap_or(FILES),
         processes: spec.limits.processes.unwrap_or(PROCESSES),
     }
+}
+
+/// Lets a plain command take the shell's place: one process less, and a signal that ends the app is seen as such. Anything that
+/// the shell must stay for, or that could be more than one command, is left as it is.
+fn with_exec(command: &str) -> String {
+    const NEED_THE_SHELL: [&str; 18] = [
+        ".", ":", "!", "cd", "exec", "eval", "exit", "export", "for", "if", "set", "source", "time", "trap",
+        "ulimit", "umask", "until", "while",
+    ];
+    let first = command.split_whitespace().next().unwrap_or_default();
+    let is_plain = !command.contains([';', '&', '|', '<', '>', '(', ')', '{', '}', '`', '\n', '#', '\\']);
+    if first.is_empty() || first.contains('=') || NEED_THE_SHELL.contains(&first) || !is_plain {
+        return command.to_owned();
+    }
+    format!("exec {}", command.trim_start())
 }
 
 /// The spec's variables, and over them those that the platform sets. Variables that no process can have (an empty name, `=` in the
@@ -81,6 +96,30 @@ fn environment(
 mod tests {
     use super::*;
     use crate::plan::tests::spec;
+
+    #[test]
+    fn only_plain_commands_take_the_shells_place() {
+        for plain in
+            ["python3 app.py", "  gunicorn -b 0.0.0.0:$PORT 'app:app'", "\"$TOWPATH_BIN\" __static public"]
+        {
+            assert_eq!(with_exec(plain), format!("exec {}", plain.trim_start()));
+        }
+        for other in [
+            "",
+            "A=b app",
+            "cd x && y",
+            ". ./env; exec z",
+            "a | b",
+            "(a)",
+            "exec a",
+            "a\nb",
+            "a $(b)",
+            "while true",
+            "a > b",
+        ] {
+            assert_eq!(with_exec(other), other);
+        }
+    }
 
     #[test]
     fn the_platforms_variables_win_and_impossible_ones_are_left_out() {

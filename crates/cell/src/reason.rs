@@ -9,7 +9,11 @@ use towpath_types::ByteSize;
 pub(crate) fn of_exit(exit: Exit, memory: ByteSize) -> String {
     let after = exit.ran.map_or_else(String::new, |ran| format!(" after {}", time(ran)));
     match exit.how {
-        ExitHow::Code(code) => format!("exited with status {code}{after}"),
+        ExitHow::Code(code) => match Signal::try_from(code - 128) {
+            // So a shell reports a signal that ended its command.
+            Ok(signal) => format!("exited with status {code} ({signal}){after}"),
+            Err(_) => format!("exited with status {code}{after}"),
+        },
         ExitHow::Signal(number) => match Signal::try_from(number) {
             Ok(signal) => format!("killed by signal {number} ({signal}){after}"),
             Err(_) => format!("killed by signal {number}{after}"),
@@ -39,6 +43,7 @@ mod tests {
         let exit = |how, ms| Exit { how, ran: Some(Duration::from_millis(ms)) };
         let text = |exit| of_exit(exit, ByteSize::mib(256));
         assert_eq!(text(exit(ExitHow::Code(1), 300)), "exited with status 1 after 0.3 s");
+        assert_eq!(text(exit(ExitHow::Code(137), 300)), "exited with status 137 (SIGKILL) after 0.3 s");
         assert_eq!(text(exit(ExitHow::Signal(9), 61_000)), "killed by signal 9 (SIGKILL) after 61 s");
         assert_eq!(
             text(exit(ExitHow::OutOfMemory, 300_000)),

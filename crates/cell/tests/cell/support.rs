@@ -97,8 +97,40 @@ pub struct Wish {
     pub silent: bool,
 }
 
+/// Ends the instances below a directory when a test fails: they are made to survive everything else.
+pub struct Sweep(pub PathBuf);
+
+impl Drop for Sweep {
+    fn drop(&mut self) {
+        use nix::sys::signal::{Signal, kill};
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            let shims = shims_below(&self.0);
+            if shims.is_empty() || Instant::now() > deadline {
+                return;
+            }
+            for shim in shims {
+                let _ = kill(nix::unistd::Pid::from_raw(shim), Signal::SIGUSR1);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn shims_below(dir: &Path) -> Vec<i32> {
+    let mark = format!("\0__shim\0instance\0{}/", dir.display());
+    let pids =
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    let is_it = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&mark)
+    };
+    pids.filter(is_it).collect()
+}
+
 /// A cell and everything around it.
 pub struct Stage {
+    _sweep: Sweep,
     pub dir: tempfile::TempDir,
     pub bus: Arc<MemoryBus>,
     pub blobs: Blobs,
@@ -126,7 +158,18 @@ impl Stage {
         let mut settings = CellSettings::new(dir.path().join("data"), format!("http://{api}"), "token");
         settings.shim = ShimProgram { program: testbed(), args: vec!["__shim".into()] };
         settings.sync_interval = Duration::from_millis(200);
-        Self { dir, bus, blobs, wish, heard, at: Mutex::new(0), settings, cell: None, tasks }
+        Self {
+            _sweep: Sweep(dir.path().to_owned()),
+            dir,
+            bus,
+            blobs,
+            wish,
+            heard,
+            at: Mutex::new(0),
+            settings,
+            cell: None,
+            tasks,
+        }
     }
 
     pub async fn start(&mut self) {

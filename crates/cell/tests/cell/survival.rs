@@ -1,6 +1,8 @@
 //! Instances outlive the cell, and are known again.
 
-use crate::support::{Blobs, SERVER, Stage, eventually, fetch, open_to_all, processes_of, spec, testbed};
+use crate::support::{
+    Blobs, SERVER, Stage, Sweep, eventually, fetch, open_to_all, processes_of, spec, testbed,
+};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -53,6 +55,7 @@ async fn instances_survive_the_death_of_the_cell_and_are_adopted_with_pid_and_po
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();
     open_to_all(dir);
+    let _sweep = Sweep(dir.to_owned());
     let app = format!(
         "import threading, time\ndef talk():\n    while True:\n        print('alive', flush=True)\n        time.sleep(0.05)\nthreading.Thread(target=talk, daemon=True).start()\n{SERVER}"
     );
