@@ -42,9 +42,10 @@ fn path(raw: &str) -> String {
 fn split(host: &str) -> Option<(&str, &str)> {
     let (first, rest) = host.split_at(host.find('.').unwrap_or(host.len()));
     let (lane, app) = first.split_once("--")?;
-    let start = lane.len() + 2;
-    (!lane.is_empty() && lane != "xn" && !(app.is_empty() && !rest.is_empty()) && host.len() > start)
-        .then(|| (lane, &host[start..]))
+    let named = !lane.is_empty() && lane != "xn";
+    let app_named = !app.is_empty();
+    let after = &host[lane.len() + 2..];
+    (named && app_named).then_some((lane, after)).filter(|_| first.len() + rest.len() == host.len())
 }
 
 fn is_prefix(prefix: &str, path: &str) -> bool {
