@@ -2,6 +2,7 @@
 
 use super::cache::Caches;
 use super::command::compose;
+use super::disk_watch::DiskWatch;
 use super::places::BuildDir;
 use super::procfile::Procfile;
 use super::recipe::{Bench, Launch, Recipe, Step};
@@ -16,10 +17,9 @@ use crate::blob::BlobError;
 use crate::build::BuildUser;
 use crate::disk;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::task::AbortOnDropHandle;
 use towpath_archive::{ArtifactOptions, ArtifactSummary, Limits};
 use towpath_types::{Digest, ErrorCode};
 use towpath_wire::staging::{StageJob, StageResult};
@@ -28,8 +28,6 @@ use towpath_wire::staging::{StageJob, StageResult};
 const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Space that one build may take.
 const DISK_MAX: u64 = 8 << 30;
-/// Pause between looks at the space that it takes.
-const DISK_LOOK: Duration = Duration::from_secs(2);
 
 /// Builds; the directories are gone when this returns.
 pub(crate) async fn run(
@@ -44,7 +42,8 @@ pub(crate) async fn run(
     let user = seam.launcher.user().map(Arc::new);
     let dir = create_dir(job, seam).await?;
     let dir = Arc::new(dir);
-    let _watch = watch_disk(dir.root().to_path_buf(), seam.disk_reserve.0, stop.clone());
+    let watch = DiskWatch { root: dir.root().to_path_buf(), most: DISK_MAX, reserve: seam.disk_reserve.0 };
+    let _watch = watch.spawn(stop.clone());
     let build = Build { job, seam, tools, stop, reporter, user, dir: Arc::clone(&dir) };
     let outcome = build.run().await;
     drop(build);
@@ -70,26 +69,6 @@ async fn create_dir(job: &StageJob, seam: &StagingSeam) -> Result<BuildDir, Refu
     let caches = Caches::new(&seam.cache_dir, seam.disk_reserve.0);
     let (work, app) = (seam.work_dir.clone(), job.app.clone());
     blocking(move || BuildDir::create(&work, caches, &app)).await
-}
-
-/// Ends the build when it takes too much space, or the file system has too little.
-fn watch_disk(root: PathBuf, reserve: u64, stop: Stop) -> AbortOnDropHandle<()> {
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(DISK_LOOK).await;
-            let path = root.clone();
-            let look = tokio::task::spawn_blocking(move || (disk::tree_size(&path), disk::free_space(&path)));
-            let Ok((size, free)) = look.await else { return };
-            if size > DISK_MAX {
-                let message =
-                    format!("the build took more than {} GiB of disk and was ended", DISK_MAX >> 30);
-                stop.end(ErrorCode::BuildFailed, &message);
-            }
-            if free.is_ok_and(|free| free < reserve) {
-                stop.end(ErrorCode::StorageFull, "the cell's disk is nearly full; the build was ended");
-            }
-        }
-    }))
 }
 
 struct Build<'a> {

@@ -8,6 +8,7 @@
 
 mod cache;
 mod command;
+mod disk_watch;
 mod environment;
 mod job;
 mod lines;
@@ -177,6 +178,3 @@ impl Shared {
         job::run(job, &self.seam, self.tools(), stop, reporter).await
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -14,8 +14,10 @@ use towpath_types::{ByteSize, ErrorCode};
 const LAST_LINES: usize = 25;
 /// Open files of a build.
 const FILES: u64 = 65_536;
-/// Processes and threads of a build.
+/// Processes and threads of a build's own user.
 const PROCESSES: u64 = 2_048;
+/// The same where the build shares the cell's user: the kernel counts all that this user runs, a desktop included.
+const PROCESSES_SHARED: u64 = 1 << 20;
 /// Memory of a build's process tree.
 const MEMORY: ByteSize = ByteSize(4 << 30);
 
@@ -51,7 +53,7 @@ impl Runner<'_> {
             user: self.user,
             memory: Some(MEMORY),
             files: FILES,
-            processes: PROCESSES,
+            processes: if self.user.is_some() { PROCESSES } else { PROCESSES_SHARED },
         };
         let (exit, last) = self.follow(command).await?;
         let how = match exit {

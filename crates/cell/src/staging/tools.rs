@@ -28,6 +28,8 @@ pub(crate) struct ToolBox {
     path: String,
     /// Tools run as another user than the cell, so everybody must be able to run them.
     for_others: bool,
+    /// The cell's own path, to say where a tool is that builds do not see.
+    own_path: String,
 }
 
 enum Found {
@@ -38,7 +40,8 @@ enum Found {
 
 impl ToolBox {
     pub(crate) fn new(path: &str, for_others: bool) -> Self {
-        Self { path: path.to_owned(), for_others }
+        let own_path = std::env::var("PATH").unwrap_or_default();
+        Self { path: path.to_owned(), for_others, own_path }
     }
 
     /// Where the tool is, if it can be run.
@@ -62,13 +65,20 @@ impl ToolBox {
                     install(tool)
                 ),
             }),
-            Found::No => Err(Refusal {
-                code: ErrorCode::ToolMissing,
-                message: format!(
-                    "{tool} is not installed on the cell; on Debian or Ubuntu: {}",
-                    install(tool)
-                ),
-            }),
+            Found::No => Err(Refusal { code: ErrorCode::ToolMissing, message: self.nowhere(tool) }),
+        }
+    }
+
+    fn nowhere(&self, tool: &str) -> String {
+        let mut elsewhere = self.own_path.split(':').map(|dir| Path::new(dir).join(tool));
+        match elsewhere.find(|path| path.is_absolute() && is_executable(path)) {
+            Some(path) => format!(
+                "{tool} is at {}, where builds do not look (their path is {}); install it for all users: {}",
+                path.display(),
+                self.path,
+                install(tool)
+            ),
+            None => format!("{tool} is not installed on the cell; on Debian or Ubuntu: {}", install(tool)),
         }
     }
 
@@ -122,7 +132,11 @@ mod tests {
         assert_eq!(ToolBox::new(&path, false).find("cargo"), Some(tool));
         let error = ToolBox::new(&path, true).need("cargo").unwrap_err();
         assert!(error.message.contains("apt-get install cargo"), "{}", error.message);
-        let error = ToolBox::new(&path, true).need("mvn").unwrap_err();
+        let elsewhere = ToolBox { own_path: path.clone(), ..ToolBox::new("/nowhere", true) };
+        let error = elsewhere.need("cargo").unwrap_err();
+        assert!(error.message.contains("where builds do not look"), "{}", error.message);
+        let nowhere = ToolBox { own_path: String::new(), ..ToolBox::new(&path, true) };
+        let error = nowhere.need("mvn").unwrap_err();
         assert_eq!(error.code, ErrorCode::ToolMissing);
         assert!(error.message.contains("apt-get install maven"), "{}", error.message);
     }

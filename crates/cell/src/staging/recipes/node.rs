@@ -50,8 +50,9 @@ impl Recipe for Node {
         let package = package(bench)?;
         let mut steps = Vec::new();
         let builds = package.scripts.contains_key("build");
+        let keeps_dev = starts_with_dev_tool(&package);
         if needs_install(&package) {
-            steps.extend(install(bench, builds)?);
+            steps.extend(install(bench, builds || keeps_dev)?);
         }
         if builds {
             steps.push(with_npm(bench, Step::tool("Running the build script", "npm", &["run", "build"])));
@@ -107,6 +108,15 @@ fn start_command(start: &str, package: &Package) -> String {
     }
 }
 
+/// Whether the start script calls something (nodemon, ts-node, vite) that is listed as needed for development only.
+fn starts_with_dev_tool(package: &Package) -> bool {
+    let start = package.scripts.get("start").map(String::as_str).unwrap_or_default();
+    let tool = start.split_whitespace().find(|word| !word.contains('='));
+    tool.is_some_and(|tool| {
+        package.dev_dependencies.contains_key(tool) && !package.dependencies.contains_key(tool)
+    })
+}
+
 fn package(bench: &Bench<'_>) -> Result<Package, Refusal> {
     let text = bench.source.read("package.json").unwrap_or_default();
     serde_json::from_str(&text).map_err(|error| Refusal {
@@ -143,13 +153,13 @@ fn manager(bench: &Bench<'_>) -> Manager {
     }
 }
 
-/// Installs packages; those for development only if there is something to build.
-fn install(bench: &Bench<'_>, builds: bool) -> Result<Vec<Step>, Refusal> {
+/// Installs packages, with those for development if they are needed.
+fn install(bench: &Bench<'_>, dev: bool) -> Result<Vec<Step>, Refusal> {
     let title = "Installing Node packages";
     let step = match manager(bench) {
         Manager::Pnpm => {
             let mut args = vec!["install", "--frozen-lockfile"];
-            args.extend((!builds).then_some("--prod"));
+            args.extend((!dev).then_some("--prod"));
             Step::tool(title, "pnpm", &args).env("CI", "true")
         }
         Manager::Yarn => Step::tool(title, "yarn", &["install", "--frozen-lockfile", "--non-interactive"])
@@ -160,7 +170,7 @@ fn install(bench: &Bench<'_>, builds: bool) -> Result<Vec<Step>, Refusal> {
                 bench.source.has_file("package-lock.json") || bench.source.has_file("npm-shrinkwrap.json");
             let mut args =
                 vec![if locked { "ci" } else { "install" }, "--no-audit", "--no-fund", "--progress=false"];
-            args.extend((!builds).then_some("--omit=dev"));
+            args.push(if dev { "--include=dev" } else { "--omit=dev" });
             with_npm(bench, Step::tool(title, "npm", &args))
         }
     };

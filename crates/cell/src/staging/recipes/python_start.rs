@@ -83,8 +83,11 @@ pub(super) fn find_start(bench: &Bench<'_>) -> Result<Start, Refusal> {
         return Ok(start);
     }
     let others = source.files_ending("", ".py");
-    let files = CANDIDATES.iter().map(|file| (*file).to_owned()).chain(others.clone());
-    let object = files.clone().find_map(|file| object_in(&file, &source.read(&file)?));
+    let packages = source.list("").into_iter().filter(|entry| entry.dir && is_module(&entry.name));
+    let packages = packages.map(|entry| format!("{}/__init__.py", entry.name));
+    let usual = CANDIDATES.iter().map(|file| (*file).to_owned());
+    let mut files = usual.chain(others.iter().cloned()).chain(packages);
+    let object = files.find_map(|file| object_in(&file, &source.read(&file)?));
     if let Some(start) = object.and_then(|object| serve(&object, &installed)) {
         return Ok(start);
     }
