@@ -68,7 +68,18 @@ impl Manager {
         if tokio::time::timeout(START_PATIENCE, joined).await.is_err() {
             tracing::warn!("the store does not answer; the manager goes on trying");
         }
-        let api = api::start(core.clone()).await?;
+        let api = match api::start(core.clone()).await {
+            Ok(api) => api,
+            Err(error) => {
+                core.begin_stop();
+                membership::leave(&core).await;
+                return Err(error);
+            }
+        };
+        core.set_api_address(api.address());
+        if core.settings.advertise.is_none() && core.settings.listen.port() == 0 {
+            membership::tell_address(&core).await;
+        }
         Ok(Self { core, api, tasks })
     }
 

@@ -111,25 +111,38 @@ async fn join(core: &Core, identity: &mut Identity) -> Result<Fence, String> {
     let newest = |rows: &[ManagerRow]| rows.iter().map(|row| row.incarnation).max().unwrap_or_default();
     let own: Vec<ManagerRow> = rows.iter().filter(|row| row.manager == core.manager).cloned().collect();
     let incarnation = identity.next_incarnation(now, newest(&own)).map_err(|error| error.to_string())?;
-    let row = ManagerRow {
-        manager: core.manager,
-        incarnation,
-        address: core.settings.advertised(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        started_ms: now,
-        silent_ms: 0,
-        evicted: false,
-    };
-    core.store.register_manager(&row).await.map_err(text)?;
+    let fence = Fence { manager: core.manager, incarnation };
+    core.store.register_manager(&row_of(core, fence, now)).await.map_err(text)?;
     take_members(core, &rows);
     core.raise_epoch(incarnation.0);
-    let fence = Fence { manager: core.manager, incarnation };
     core.set_fence(Some(fence));
     tell(core, fence, Membership::Joined).await;
     feed::wait_loaded(core).await;
     bootstrap::apply(core).await.map_err(|error| format!("{error}: {}", source_of(&error)))?;
     tracing::info!(manager = %core.manager, incarnation = incarnation.0, "joined");
     Ok(fence)
+}
+
+fn row_of(core: &Core, fence: Fence, started_ms: u64) -> ManagerRow {
+    ManagerRow {
+        manager: fence.manager,
+        incarnation: fence.incarnation,
+        address: core.advertised(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        started_ms,
+        silent_ms: 0,
+        evicted: false,
+    }
+}
+
+/// Writes the row again, now that the API's address is known.
+pub(crate) async fn tell_address(core: &Core) {
+    if let Some(fence) = core.fence() {
+        let row = row_of(core, fence, core.now_ms());
+        if let Err(error) = core.store.register_manager(&row).await {
+            tracing::debug!(%error, "the API's address could not be written");
+        }
+    }
 }
 
 fn source_of(error: &dyn std::error::Error) -> String {

@@ -50,11 +50,6 @@ impl ManagerSettings {
         }
     }
 
-    /// Where others reach the API.
-    pub fn advertised(&self) -> String {
-        self.advertise.clone().unwrap_or_else(|| format!("http://{}", self.listen))
-    }
-
     /// Checks everything; the error lists all that is wrong, each with its field.
     pub fn validate(&self) -> Result<(), Vec<String>> {
         let mut wrong = Vec::new();

@@ -1,8 +1,10 @@
 //! The hard state in memory, fed by the store's change feed: complete at a known revision.
 
+mod index;
+
 use super::keys::GroupRef;
-use super::routing_view::RoutingView;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use index::Index;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 use towpath_store::Change;
@@ -47,33 +49,8 @@ pub struct CacheStep {
 /// The cache. All methods are short and take no await.
 #[derive(Debug)]
 pub struct Cache {
-    inner: RwLock<Inner>,
+    inner: RwLock<Index>,
     revision: watch::Sender<Revision>,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    records: BTreeMap<Key, Arc<Record>>,
-    apps: BTreeMap<AppRef, CachedApp>,
-    groups: BTreeMap<GroupRef, CachedGroup>,
-    releases: HashMap<Key, CachedRelease>,
-    by_cell: HashMap<CellId, CellSet>,
-    by_instance: HashMap<InstanceId, GroupRef>,
-    routing: RoutingView,
-    /// Groups whose record cannot be read, for example since a newer version wrote it.
-    unreadable: BTreeSet<GroupRef>,
-    /// Revision at which the cache was loaded whole.
-    floor: Revision,
-}
-
-/// What one cell has.
-#[derive(Debug, Default)]
-struct CellSet {
-    instances: BTreeMap<InstanceId, GroupRef>,
-    /// Last revision that changed it.
-    changed: Revision,
-    /// Memory promised to its instances, bytes.
-    memory: u64,
 }
 
 impl Default for Cache {
@@ -83,7 +60,7 @@ impl Default for Cache {
 }
 
 impl Cache {
-    fn read<R>(&self, f: impl FnOnce(&Inner) -> R) -> R {
+    fn read<R>(&self, f: impl FnOnce(&Index) -> R) -> R {
         f(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -211,7 +188,7 @@ impl Cache {
 
     /// Replaces everything by what was listed; `revision` is that of the first page.
     pub fn load(&self, records: Vec<Record>, revision: Revision) -> CacheStep {
-        let mut fresh = Inner { floor: revision, ..Inner::default() };
+        let mut fresh = Index { floor: revision, ..Index::default() };
         let mut step = CacheStep { from: Revision(0), to: revision, ..CacheStep::default() };
         let mut touched = BTreeSet::new();
         for record in records {
@@ -254,115 +231,5 @@ impl Cache {
     }
 }
 
-impl Inner {
-    /// Applies one change; `false` if it is older than what is here. `touched` collects routing items to look at.
-    fn apply(
-        &mut self,
-        key: &Key,
-        record: Option<Arc<Record>>,
-        revision: Revision,
-        touched: &mut BTreeSet<ItemKey>,
-    ) -> bool {
-        let present = self.records.get(key).map(|record| record.revision);
-        let incoming = record.as_ref().map_or(revision, |record| record.revision);
-        if present.is_some_and(|present| present > incoming || (record.is_some() && present == incoming)) {
-            return false;
-        }
-        if record.is_none() && present.is_none() {
-            return false;
-        }
-        touched.extend(RoutingView::touched_by(key));
-        match &record {
-            Some(record) => self.records.insert(key.clone(), record.clone()),
-            None => self.records.remove(key),
-        };
-        match key.kind {
-            Kind::App => self.apply_app(key, record),
-            Kind::Group => self.apply_group(key, record, revision),
-            Kind::Release => match record.and_then(typed::<ReleaseSpec>) {
-                Some(release) => drop(self.releases.insert(key.clone(), release)),
-                None => drop(self.releases.remove(key)),
-            },
-            _ => {}
-        }
-        true
-    }
-
-    fn apply_app(&mut self, key: &Key, record: Option<Arc<Record>>) {
-        let Some(app) = app_of(key) else { return };
-        match record.and_then(typed::<AppSpec>) {
-            Some(typed) => drop(self.apps.insert(app, typed)),
-            None => drop(self.apps.remove(&app)),
-        }
-    }
-
-    fn apply_group(&mut self, key: &Key, record: Option<Arc<Record>>, revision: Revision) {
-        let Some(name) = GroupRef::of_key(key) else { return };
-        self.unreadable.remove(&name);
-        if let Some(old) = self.groups.remove(&name) {
-            for assignment in &old.status.assignments {
-                self.by_instance.remove(&assignment.instance);
-                let set = self.by_cell.entry(assignment.cell).or_default();
-                set.changed = revision.max(set.changed);
-                if set.instances.remove(&assignment.instance).is_some() {
-                    let memory = towpath_plan::rollout::memory_of(&old.status, &assignment.version);
-                    set.memory = set.memory.saturating_sub(memory);
-                }
-            }
-        }
-        let Some(record) = record else { return };
-        let revision = record.revision;
-        let Some(new) = typed_with_status(record) else {
-            self.unreadable.insert(name);
-            return;
-        };
-        for assignment in &new.status.assignments {
-            self.by_instance.insert(assignment.instance, name.clone());
-            let set = self.by_cell.entry(assignment.cell).or_default();
-            set.changed = revision.max(set.changed);
-            set.instances.insert(assignment.instance, name.clone());
-            set.memory += towpath_plan::rollout::memory_of(&new.status, &assignment.version);
-        }
-        self.groups.insert(name, new);
-    }
-
-    fn refresh_routing(&mut self, touched: &BTreeSet<ItemKey>) -> Vec<(ItemKey, Option<Arc<Item>>)> {
-        let mut routing = std::mem::take(&mut self.routing);
-        let changed = touched
-            .iter()
-            .filter_map(|key| {
-                let item = super::routing_view::build_item(key, &self.records, &self.apps, &self.groups);
-                routing.set(key, item).map(|item| (key.clone(), item))
-            })
-            .collect();
-        self.routing = routing;
-        changed
-    }
-}
-
-/// The app that a key names.
-fn app_of(key: &Key) -> Option<AppRef> {
-    let (Some(org), Some(space)) = (&key.org, &key.space) else { return None };
-    let app = key.name.parse().ok()?;
-    Some(AppRef { org: org.clone(), space: space.clone(), app })
-}
-
-fn typed<S: serde::de::DeserializeOwned>(record: Arc<Record>) -> Option<Arc<Typed<S>>> {
-    match record.spec() {
-        Ok(spec) => Some(Arc::new(Typed { record, spec, status: () })),
-        Err(error) => {
-            tracing::error!(key = ?record.key, %error, "a stored spec is not readable; it is left out");
-            None
-        }
-    }
-}
-
-fn typed_with_status(record: Arc<Record>) -> Option<CachedGroup> {
-    match (record.spec(), record.status()) {
-        (Ok(spec), Ok(status)) => Some(Arc::new(Typed { record, spec, status })),
-        (Err(error), _) | (_, Err(error)) => {
-            tracing::error!(key = ?record.key, %error, "a stored group is not readable; it is left out");
-            None
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

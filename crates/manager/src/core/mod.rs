@@ -19,8 +19,9 @@ use clock::Clock;
 use ownership::Ownership;
 use placing::PlacingLedger;
 use soft::SoftState;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use tokio::sync::{Notify, broadcast, watch};
 use towpath_bus::Bus;
 use towpath_store::{Fence, Store};
@@ -47,6 +48,7 @@ pub struct Core {
     /// Room that plans have taken.
     pub(crate) placing: PlacingLedger,
     fence: RwLock<Option<Fence>>,
+    api_address: OnceLock<SocketAddr>,
     epoch: AtomicU64,
     store_up: AtomicBool,
     steps: broadcast::Sender<Arc<cache::CacheStep>>,
@@ -75,6 +77,7 @@ impl Core {
             clock,
             cache: Cache::default(),
             fence: RwLock::new(None),
+            api_address: OnceLock::new(),
             epoch: AtomicU64::new(0),
             store_up: AtomicBool::new(true),
             steps: broadcast::channel(1024).0,
@@ -106,6 +109,18 @@ impl Core {
     /// Wakes when [`Core::lose_membership`] took effect.
     pub(crate) async fn membership_lost(&self) {
         self.membership_lost.notified().await;
+    }
+
+    /// Where others reach this manager's API, for example `http://10.0.0.1:7700`.
+    pub fn advertised(&self) -> String {
+        let listen = self.api_address.get().copied().unwrap_or(self.settings.listen);
+        self.settings.advertise.clone().unwrap_or_else(|| format!("http://{listen}"))
+    }
+
+    /// Notes where the API really listens.
+    pub(crate) fn set_api_address(&self, address: SocketAddr) {
+        // It is bound once in the life of a manager.
+        let _ = self.api_address.set(address);
     }
 
     /// Epoch of this manager's ownership: never falls, rises when membership changes hands.

@@ -108,8 +108,9 @@ impl Core {
 
     /// How far the group is on its way to the goal.
     pub fn find_progress(&self, goal: &GroupGoal, group: &CachedGroup) -> GroupProgress {
-        let version = goal.version.or(group.status.target);
         let status = &group.status;
+        let gave_up = status.failed.is_some() && status.failed == status.target;
+        let version = goal.version.or(if gave_up { status.good } else { status.target });
         let (new, old): (Vec<_>, Vec<_>) =
             status.assignments.iter().partition(|a| Some(a.version) == version && a.wanted == Wanted::Run);
         let ready = self
@@ -132,7 +133,7 @@ impl Core {
         let Some(group) = self.cache.group(group) else { return Vec::new() };
         let mut found: Vec<_> =
             group.status.assignments.iter().map(|a| (a.instance, a.cell, a.version)).collect();
-        found.sort_by(|a, b| b.0.cmp(&a.0));
+        found.sort_by_key(|found| std::cmp::Reverse(found.0));
         found
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! While the bus is down, time stands still here: silence of everybody is not death of everybody.
 
+mod entries;
+
 use super::clock::Clock;
-use std::collections::{BTreeMap, HashMap};
+use entries::{Entries, GatewayEntry};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
-use towpath_types::{CellId, GatewayId, InstanceId, Revision};
-use towpath_wire::cell::{CellAnnounce, InstanceReport, InstanceState};
-use towpath_wire::gateway::{GatewayReport, Heard};
+use towpath_types::{CellId, InstanceId, Revision};
+use towpath_wire::cell::{CellAnnounce, InstanceReport};
+use towpath_wire::gateway::GatewayReport;
 
 /// Silence after which a cell or gateway counts as not live, milliseconds: three intervals.
 pub const LIVE_MS: u64 = 6_500;
@@ -54,35 +56,6 @@ pub struct HeardInstance {
     pub in_flight: u64,
 }
 
-#[derive(Debug)]
-struct CellEntry {
-    announce: Arc<CellAnnounce>,
-    at_ms: u64,
-    /// Per instance: where its report is, and the announcement in which its present state was first told.
-    since: HashMap<InstanceId, (usize, u64)>,
-    /// Whether its loss was told to [`SoftState::take_lost`].
-    loss_told: bool,
-}
-
-#[derive(Debug)]
-struct GatewayEntry {
-    report: Arc<GatewayReport>,
-    at_ms: u64,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    cells: BTreeMap<CellId, CellEntry>,
-    gateways: BTreeMap<GatewayId, GatewayEntry>,
-    by_instance: HashMap<InstanceId, CellId>,
-    /// Uptime at which the bus went down.
-    down_since_ms: Option<u64>,
-    /// Time that passed while it was down; deadlines do not see it.
-    suspended_ms: u64,
-    /// When listening began, in time without suspension.
-    listening_since_ms: Option<u64>,
-}
-
 /// What an announcement changed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AnnounceChange {
@@ -97,41 +70,9 @@ pub struct AnnounceChange {
 /// The soft state. All methods are short and take no await.
 #[derive(Debug)]
 pub struct SoftState {
-    inner: RwLock<Inner>,
+    inner: RwLock<Entries>,
     clock: Arc<Clock>,
     ticks: watch::Sender<u64>,
-}
-
-impl Inner {
-    /// Uptime without the time in which the bus was down.
-    fn time_ms(&self, uptime_ms: u64) -> u64 {
-        self.down_since_ms.unwrap_or(uptime_ms).saturating_sub(self.suspended_ms)
-    }
-
-    fn live_gateways(&self, time: u64) -> impl Iterator<Item = &GatewayReport> {
-        self.gateways
-            .values()
-            .filter(move |entry| !entry.report.leaving && time.saturating_sub(entry.at_ms) <= LIVE_MS)
-            .map(|entry| &*entry.report)
-    }
-
-    fn settled(&self, time: u64) -> bool {
-        self.listening_since_ms.is_some_and(|since| time.saturating_sub(since) >= SETTLE_MS)
-    }
-
-    fn find_instance(&self, instance: InstanceId, time: u64) -> Option<HeardInstance> {
-        let cell = *self.by_instance.get(&instance)?;
-        let entry = self.cells.get(&cell)?;
-        let (at, since) = *entry.since.get(&instance)?;
-        let report = entry.announce.instances.get(at)?.clone();
-        let wanted = Heard { incarnation: entry.announce.incarnation, seq: since };
-        let heard = self.settled(time)
-            && self
-                .live_gateways(time)
-                .all(|gateway| gateway.heard.get(&cell).is_some_and(|heard| *heard >= wanted));
-        let in_flight = self.live_gateways(time).filter_map(|gateway| gateway.draining.get(&instance)).sum();
-        Some(HeardInstance { cell, silent_ms: time.saturating_sub(entry.at_ms), report, heard, in_flight })
-    }
 }
 
 impl SoftState {
@@ -140,13 +81,13 @@ impl SoftState {
         Self { inner: RwLock::default(), clock, ticks: watch::Sender::new(0) }
     }
 
-    fn read<R>(&self, f: impl FnOnce(&Inner, u64) -> R) -> R {
+    fn read<R>(&self, f: impl FnOnce(&Entries, u64) -> R) -> R {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let time = inner.time_ms(self.clock.uptime_ms());
         f(&inner, time)
     }
 
-    fn write<R>(&self, f: impl FnOnce(&mut Inner, u64) -> R) -> R {
+    fn write<R>(&self, f: impl FnOnce(&mut Entries, u64) -> R) -> R {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let time = inner.time_ms(self.clock.uptime_ms());
         f(&mut inner, time)
@@ -317,50 +258,5 @@ impl SoftState {
     }
 }
 
-impl Inner {
-    /// Puts a fresh announcement in the place of `old`, which is already out of the map.
-    fn take_announce(
-        &mut self,
-        announce: CellAnnounce,
-        old: Option<&CellEntry>,
-        time: u64,
-    ) -> AnnounceChange {
-        let cell = announce.cell;
-        let returned = old.is_none_or(|old| time.saturating_sub(old.at_ms) > LIVE_MS);
-        let mut change = AnnounceChange { fresh: true, returned, instances: Vec::new() };
-        let same_start = old.filter(|old| old.announce.incarnation == announce.incarnation);
-        let before: HashMap<InstanceId, &InstanceReport> = old
-            .map(|old| old.announce.instances.iter().map(|report| (report.instance, report)).collect())
-            .unwrap_or_default();
-        let mut since = HashMap::with_capacity(announce.instances.len());
-        for (at, report) in announce.instances.iter().enumerate() {
-            let told = before.get(&report.instance);
-            let same = told.is_some_and(|told| phase(told) == phase(report));
-            let told_in = |old: &CellEntry| old.since.get(&report.instance).map(|(_, seq)| *seq);
-            let seq = same_start.filter(|_| same).and_then(told_in);
-            since.insert(report.instance, (at, seq.unwrap_or(announce.seq)));
-            if !same {
-                change.instances.push(report.instance);
-            }
-            self.by_instance.insert(report.instance, cell);
-        }
-        for instance in before.keys().filter(|instance| !since.contains_key(*instance)) {
-            change.instances.push(*instance);
-            if self.by_instance.get(instance) == Some(&cell) {
-                self.by_instance.remove(instance);
-            }
-        }
-        if announce.leaving {
-            self.by_instance.retain(|_, at| *at != cell);
-            return change;
-        }
-        let announce = Arc::new(announce);
-        self.cells.insert(cell, CellEntry { announce, at_ms: time, since, loss_told: false });
-        change
-    }
-}
-
-/// What of a report, when it changes, gateways have to hear and plans depend on.
-fn phase(report: &InstanceReport) -> (InstanceState, u16, u32, u32) {
-    (report.state, report.port, report.restarts, report.weight)
-}
+#[cfg(test)]
+mod tests;

@@ -175,3 +175,56 @@ async fn a_second_manager_on_the_same_store_sees_the_same_and_is_fenced_apart() 
     fleet.put_release(&group.app, 9).await;
     assert!(fleet.core().cache.release(&group.app, release(9)).is_some());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_managers_share_the_groups_and_one_takes_over_when_the_other_leaves() {
+    let fleet = Fleet::start().await;
+    let (_cell, gateway) = (fleet.cell().await, fleet.gateway().await);
+    let dir = tempfile::tempdir().unwrap();
+    let second =
+        Manager::start(crate::fleet::settings(dir.path()), fleet.store.clone(), fleet.bus()).await.unwrap();
+    let both = |core: &towpath_manager::core::Core| core.ownership.ring().members().len() == 2;
+    until("both know both", || both(fleet.core()) && both(second.core())).await;
+    let mut groups = Vec::new();
+    for n in 0..12 {
+        groups.push(fleet.make_app(&format!("app-{n}"), 1).await);
+    }
+    for group in &groups {
+        assert_eq!(fleet.settle(group).await, GroupOutcome::Done);
+        let name = group.to_string();
+        assert_ne!(fleet.core().ownership.is_mine(&name), second.core().ownership.is_mine(&name));
+    }
+    let shared = |core: &towpath_manager::core::Core| {
+        groups.iter().filter(|group| core.ownership.is_mine(&group.to_string())).count()
+    };
+    assert!(shared(fleet.core()) > 0 && shared(second.core()) > 0);
+    assert_eq!(shared(fleet.core()) + shared(second.core()), 12);
+    assert_eq!(gateway.endpoints().len(), 12);
+    second.stop().await;
+    until("the first owns all", || shared(fleet.core()) == 12).await;
+    for group in &groups {
+        fleet.change(group, |spec| spec.restart += 1).await;
+    }
+    for group in &groups {
+        assert_eq!(fleet.settle(group).await, GroupOutcome::Done);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_bus_in_the_middle_of_a_drain_cuts_off_no_request() {
+    let fleet = Fleet::start().await;
+    let (cell, gateway) = (fleet.cell().await, fleet.gateway().await);
+    let group = fleet.make_app("shop", 2).await;
+    fleet.settle(&group).await;
+    gateway.set_in_flight(1);
+    fleet.change(&group, |spec| spec.count = 1).await;
+    until("one drains", || cell.states().contains(&towpath_wire::cell::InstanceState::Draining)).await;
+    fleet.bus.set_state(BusState::Down);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fleet.bus.set_state(BusState::Up);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(cell.stopped().is_empty(), "it has a request yet");
+    gateway.set_in_flight(0);
+    until("it goes", || cell.stopped().len() == 1).await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+}

@@ -8,6 +8,7 @@
 )]
 
 mod faults;
+#[allow(dead_code, reason = "each test binary uses a part")]
 mod fleet;
 mod gateways;
 mod rollout;

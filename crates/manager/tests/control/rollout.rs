@@ -139,3 +139,23 @@ async fn scaling_stopping_and_deleting() {
     assert_eq!(fleet.core().wait_group(&goal, SOON, |_| {}).await, GroupOutcome::Deleted);
     until("the cell has stopped them", || cell.specs().is_empty()).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_with_many_instances_gets_them_in_pages_of_one_revision() {
+    let fleet = Fleet::start().await;
+    let (cell, gateway) = (fleet.cell().await, fleet.gateway().await);
+    let group = fleet.make_app("shop", 0).await;
+    fleet
+        .change(&group, |spec| {
+            spec.count = 900;
+            spec.limits.memory = Some(towpath_types::ByteSize::mib(1));
+            // Long enough that a page holds only a part.
+            spec.env.insert("LONG".into(), "x".repeat(1000));
+        })
+        .await;
+    until("all are told", || cell.specs().len() == 900).await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+    assert_eq!(gateway.endpoints().len(), 900);
+    let ordinals: BTreeSet<u32> = cell.specs().iter().map(|spec| spec.ordinal).collect();
+    assert_eq!(ordinals.len(), 900);
+}

@@ -1,1 +1,215 @@
+//! Tables: what is stored and announced → what is written and told.
 
+use super::*;
+use crate::core::keys::{app_key, release_key};
+use crate::settings::ManagerSettings;
+use serde_json::json;
+use std::sync::Arc;
+use towpath_bus::{Bus, MemoryBus, Subscription};
+use towpath_store::{Expect, Fence, ManagerRow, Query, SqliteStore, Store, Transaction, Write};
+use towpath_types::load::HostLoad;
+use towpath_types::spec::{GroupStatus, RolloutPhase};
+use towpath_types::{
+    AppRef, CellId, Digest, ErrorCode, Incarnation, LaneName, ManagerId, Place, Revision, SpaceRef,
+};
+use towpath_wire::cell::{CellAnnounce, CellPoke};
+use towpath_wire::{decode, subject};
+
+/// One manager's core on a store of its own, with one group of two, and what is heard of it.
+struct Table {
+    core: Arc<Core>,
+    bus: MemoryBus,
+    mailboxes: Mailboxes,
+    group: GroupRef,
+    pokes: Subscription,
+    _dir: tempfile::TempDir,
+}
+
+fn cell() -> CellId {
+    CellId::mint(1, [1; 10])
+}
+
+fn announce() -> CellAnnounce {
+    CellAnnounce {
+        cell: cell(),
+        incarnation: Incarnation(1),
+        seq: 1,
+        place: Place::default(),
+        address: "127.0.0.1".into(),
+        version: String::new(),
+        driver: String::new(),
+        memory_bytes: 8 << 30,
+        cores: 1,
+        host: HostLoad::default(),
+        cordoned: false,
+        leaving: false,
+        desired: Revision(0),
+        builders: vec![],
+        instances: vec![],
+    }
+}
+
+impl Table {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir.path().join("s.db")).await.unwrap());
+        let bus = MemoryBus::new();
+        let manager = ManagerId::mint(1, [9; 10]);
+        let row = ManagerRow {
+            manager,
+            incarnation: Incarnation(1),
+            address: String::new(),
+            version: String::new(),
+            started_ms: 0,
+            silent_ms: 0,
+            evicted: false,
+        };
+        store.register_manager(&row).await.unwrap();
+        let core = Core::new(ManagerSettings::new(dir.path()), store, Arc::new(bus.clone()), manager);
+        core.set_fence(Some(Fence { manager, incarnation: Incarnation(1) }));
+        core.soft.begin_listening();
+        let app = AppRef::new(&SpaceRef::first(), "shop".parse().unwrap());
+        let group = GroupRef::new(app, LaneName::base());
+        let pokes = bus.subscribe(&subject::cell_poke(cell())).await.unwrap();
+        let table = Self { core, bus, mailboxes: Mailboxes::default(), group, pokes, _dir: dir };
+        let release = Digest::from_bytes([1; 32]);
+        table.put(app_key(&table.group.app), json!({})).await;
+        let spec = json!({"release": release, "app": "shop", "source": release, "artifact": release,
+            "artifact_bytes": 1, "builder": "binary", "command": "./run"});
+        table.put(release_key(&table.group.app, release), spec).await;
+        table
+            .put(table.group.key(), json!({"app": "shop", "lane": "base", "count": 2, "release": release}))
+            .await;
+        table.see().await;
+        table
+    }
+
+    async fn put(&self, key: towpath_types::resource::Key, spec: serde_json::Value) {
+        let id = self.core.mint_record_id();
+        let write = Write::Put { key, id, expect: Expect::Any, spec: Some(spec), status: None };
+        let transaction = Transaction { writes: vec![write], fence: None, idempotency: None };
+        self.core.store.commit(transaction).await.unwrap();
+    }
+
+    /// What the feed would do: the cache takes over the store.
+    async fn see(&self) {
+        let page = self.core.store.list(&Query::default()).await.unwrap();
+        self.core.cache.load(page.records, page.revision);
+    }
+
+    async fn reconcile(&self) -> Option<Duration> {
+        reconcile(&self.core, &self.mailboxes, self.group.clone()).await
+    }
+
+    async fn stored(&self) -> (Revision, GroupStatus) {
+        let record = self.core.store.get(&self.group.key()).await.unwrap().unwrap();
+        (record.revision, record.status().unwrap())
+    }
+
+    /// Pokes that were sent.
+    async fn poked(&mut self) -> Vec<CellPoke> {
+        let mut found = Vec::new();
+        while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(20), self.pokes.next()).await
+        {
+            found.push(decode(&message.payload).unwrap());
+        }
+        found
+    }
+}
+
+#[tokio::test]
+async fn with_a_cell_instances_are_assigned_and_the_cell_is_told_the_revision() {
+    let mut table = Table::new().await;
+    table.core.soft.hear_cell(announce());
+    table.core.raise_epoch(7);
+    assert!(table.reconcile().await.is_some());
+    let (revision, status) = table.stored().await;
+    assert_eq!(status.assignments.len(), 2);
+    assert_eq!(status.phase, RolloutPhase::Rolling);
+    assert!(status.assignments.iter().all(|assignment| assignment.cell == cell()));
+    assert_eq!(table.poked().await, vec![CellPoke { epoch: 7, revision }]);
+    // Nothing new, nothing written, nobody told.
+    table.see().await;
+    table.reconcile().await;
+    assert_eq!(table.stored().await, (revision, status));
+    assert!(table.poked().await.is_empty());
+}
+
+#[tokio::test]
+async fn without_a_cell_it_waits_and_says_why() {
+    let mut table = Table::new().await;
+    table.reconcile().await;
+    let (_, status) = table.stored().await;
+    assert_eq!((status.phase, status.code), (RolloutPhase::Waiting, Some(ErrorCode::NoRoom)));
+    assert_eq!(status.message, "no cell has reported yet");
+    assert!(table.poked().await.is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_done_without_membership_ownership_or_bus() {
+    type Change = fn(&Table);
+    let cases: [(&str, Change); 3] = [
+        ("no member", |table| table.core.set_fence(None)),
+        ("the bus is down", |table| table.bus.set_state(BusState::Down)),
+        ("another owns it", |table| {
+            let name = table.group.to_string();
+            let other = |n: u8| ManagerId::mint(2, [n; 10]);
+            let taker = (0..=255).map(other).find(|id| {
+                table.core.ownership.set_members([*id]);
+                !table.core.ownership.is_mine(&name)
+            });
+            assert!(taker.is_some());
+        }),
+    ];
+    for (case, change) in cases {
+        let mut table = Table::new().await;
+        table.core.soft.hear_cell(announce());
+        let before = table.stored().await;
+        change(&table);
+        table.reconcile().await;
+        assert_eq!(table.stored().await, before, "{case}");
+        assert!(table.poked().await.is_empty(), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_overtaken_or_fenced_writes_nothing_and_is_looked_at_again() {
+    let mut table = Table::new().await;
+    table.core.soft.hear_cell(announce());
+    // Somebody wrote in the meantime: the cache is behind.
+    let spec = json!({"app": "shop", "lane": "base", "count": 3, "release": Digest::from_bytes([1; 32])});
+    table.put(table.group.key(), spec).await;
+    let before = table.stored().await;
+    assert!(table.reconcile().await.is_some_and(|wake| wake < Duration::from_secs(1)));
+    assert_eq!(table.stored().await, before);
+    table.see().await;
+    table.reconcile().await;
+    assert_eq!(table.stored().await.1.assignments.len(), 3);
+    table.poked().await;
+
+    let mut table = Table::new().await;
+    table.core.soft.hear_cell(announce());
+    table.core.store.evict_silent(0).await.unwrap();
+    let before = table.stored().await;
+    assert!(table.reconcile().await.is_some());
+    assert_eq!(table.stored().await, before);
+    assert_eq!(table.core.fence(), None, "it stops acting at once");
+    assert!(table.poked().await.is_empty());
+}
+
+#[tokio::test]
+async fn two_groups_do_not_take_the_same_last_room() {
+    let table = Table::new().await;
+    table.core.soft.hear_cell(CellAnnounce { memory_bytes: 600 << 20, ..announce() });
+    let other = GroupRef::new(table.group.app.clone(), "feature".parse().unwrap());
+    let release = Digest::from_bytes([1; 32]);
+    table.put(other.key(), json!({"app": "shop", "lane": "feature", "count": 2, "release": release})).await;
+    table.see().await;
+    // Two instances of 512 MiB fit on 600 MiB with an overcommit of two; the plans are made before either is in the cache.
+    let first = plan_next(&table.core, &table.group).unwrap();
+    let second = plan_next(&table.core, &other).unwrap();
+    assert_eq!(first.plan.status.assignments.len(), 2);
+    assert_eq!(second.plan.status.assignments.len(), 0);
+    drop(first);
+    assert_eq!(plan_next(&table.core, &other).unwrap().plan.status.assignments.len(), 2, "given back");
+}

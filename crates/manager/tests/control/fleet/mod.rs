@@ -1,5 +1,4 @@
 //! A fleet for tests: fake cells and gateways that speak the real messages, and a manager on a memory bus and SQLite.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 mod cell;
 mod faulty;

@@ -1,0 +1,152 @@
+//! The maps behind the cache, and how one change goes into all of them.
+
+use super::{CachedApp, CachedGroup, CachedRelease, Typed};
+use crate::core::keys::GroupRef;
+use crate::core::routing_view::{RoutingView, build_item};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use towpath_types::resource::Key;
+use towpath_types::spec::{AppSpec, ReleaseSpec};
+use towpath_types::{AppRef, CellId, InstanceId, Kind, Record, Revision};
+use towpath_wire::gateway::{Item, ItemKey};
+
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    pub(super) records: BTreeMap<Key, Arc<Record>>,
+    pub(super) apps: BTreeMap<AppRef, CachedApp>,
+    pub(super) groups: BTreeMap<GroupRef, CachedGroup>,
+    pub(super) releases: HashMap<Key, CachedRelease>,
+    pub(super) by_cell: HashMap<CellId, CellSet>,
+    pub(super) by_instance: HashMap<InstanceId, GroupRef>,
+    pub(super) routing: RoutingView,
+    /// Groups whose record cannot be read, for example since a newer version wrote it.
+    pub(super) unreadable: BTreeSet<GroupRef>,
+    /// Revision at which the cache was loaded whole.
+    pub(super) floor: Revision,
+}
+
+/// What one cell has.
+#[derive(Debug, Default)]
+pub(super) struct CellSet {
+    pub(super) instances: BTreeMap<InstanceId, GroupRef>,
+    /// Last revision that changed it.
+    pub(super) changed: Revision,
+    /// Memory promised to its instances, bytes.
+    pub(super) memory: u64,
+}
+
+impl Index {
+    /// Applies one change; `false` if it is older than what is here. `touched` collects routing items to look at.
+    pub(super) fn apply(
+        &mut self,
+        key: &Key,
+        record: Option<Arc<Record>>,
+        revision: Revision,
+        touched: &mut BTreeSet<ItemKey>,
+    ) -> bool {
+        let present = self.records.get(key).map(|record| record.revision);
+        let incoming = record.as_ref().map_or(revision, |record| record.revision);
+        if present.is_some_and(|present| present > incoming || (record.is_some() && present == incoming)) {
+            return false;
+        }
+        if record.is_none() && present.is_none() {
+            return false;
+        }
+        touched.extend(RoutingView::touched_by(key));
+        match &record {
+            Some(record) => self.records.insert(key.clone(), record.clone()),
+            None => self.records.remove(key),
+        };
+        match key.kind {
+            Kind::App => self.apply_app(key, record),
+            Kind::Group => self.apply_group(key, record, revision),
+            Kind::Release => match record.and_then(typed::<ReleaseSpec>) {
+                Some(release) => drop(self.releases.insert(key.clone(), release)),
+                None => drop(self.releases.remove(key)),
+            },
+            _ => {}
+        }
+        true
+    }
+
+    fn apply_app(&mut self, key: &Key, record: Option<Arc<Record>>) {
+        let Some(app) = app_of(key) else { return };
+        match record.and_then(typed::<AppSpec>) {
+            Some(typed) => drop(self.apps.insert(app, typed)),
+            None => drop(self.apps.remove(&app)),
+        }
+    }
+
+    fn apply_group(&mut self, key: &Key, record: Option<Arc<Record>>, revision: Revision) {
+        let Some(name) = GroupRef::of_key(key) else { return };
+        self.unreadable.remove(&name);
+        if let Some(old) = self.groups.remove(&name) {
+            for assignment in &old.status.assignments {
+                self.by_instance.remove(&assignment.instance);
+                let set = self.by_cell.entry(assignment.cell).or_default();
+                set.changed = revision.max(set.changed);
+                if set.instances.remove(&assignment.instance).is_some() {
+                    let memory = towpath_plan::rollout::memory_of(&old.status, &assignment.version);
+                    set.memory = set.memory.saturating_sub(memory);
+                }
+            }
+        }
+        let Some(record) = record else { return };
+        let revision = record.revision;
+        let Some(new) = typed_with_status(record) else {
+            self.unreadable.insert(name);
+            return;
+        };
+        for assignment in &new.status.assignments {
+            self.by_instance.insert(assignment.instance, name.clone());
+            let set = self.by_cell.entry(assignment.cell).or_default();
+            set.changed = revision.max(set.changed);
+            set.instances.insert(assignment.instance, name.clone());
+            set.memory += towpath_plan::rollout::memory_of(&new.status, &assignment.version);
+        }
+        self.groups.insert(name, new);
+    }
+
+    pub(super) fn refresh_routing(
+        &mut self,
+        touched: &BTreeSet<ItemKey>,
+    ) -> Vec<(ItemKey, Option<Arc<Item>>)> {
+        let mut routing = std::mem::take(&mut self.routing);
+        let changed = touched
+            .iter()
+            .filter_map(|key| {
+                let item = build_item(key, &self.records, &self.apps, &self.groups);
+                routing.set(key, item).map(|item| (key.clone(), item))
+            })
+            .collect();
+        self.routing = routing;
+        changed
+    }
+}
+
+/// The app that a key names.
+fn app_of(key: &Key) -> Option<AppRef> {
+    let (Some(org), Some(space)) = (&key.org, &key.space) else { return None };
+    let app = key.name.parse().ok()?;
+    Some(AppRef { org: org.clone(), space: space.clone(), app })
+}
+
+fn typed<S: serde::de::DeserializeOwned>(record: Arc<Record>) -> Option<Arc<Typed<S>>> {
+    match record.spec() {
+        Ok(spec) => Some(Arc::new(Typed { record, spec, status: () })),
+        Err(error) => {
+            tracing::error!(key = ?record.key, %error, "a stored spec is not readable; it is left out");
+            None
+        }
+    }
+}
+
+fn typed_with_status(record: Arc<Record>) -> Option<CachedGroup> {
+    match (record.spec(), record.status()) {
+        (Ok(spec), Ok(status)) => Some(Arc::new(Typed { record, spec, status })),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(key = ?record.key, %error, "a stored group is not readable; it is left out");
+            None
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What was heard, as it is kept.
+
+use super::{AnnounceChange, HeardInstance, LIVE_MS, SETTLE_MS};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use towpath_types::{CellId, GatewayId, InstanceId};
+use towpath_wire::cell::{CellAnnounce, InstanceReport, InstanceState};
+use towpath_wire::gateway::{GatewayReport, Heard};
+
+#[derive(Debug)]
+pub(super) struct CellEntry {
+    pub(super) announce: Arc<CellAnnounce>,
+    pub(super) at_ms: u64,
+    /// Per instance: where its report is, and the announcement in which its present state was first told.
+    pub(super) since: HashMap<InstanceId, (usize, u64)>,
+    /// Whether its loss was told to [`SoftState::take_lost`].
+    pub(super) loss_told: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct GatewayEntry {
+    pub(super) report: Arc<GatewayReport>,
+    pub(super) at_ms: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) cells: BTreeMap<CellId, CellEntry>,
+    pub(super) gateways: BTreeMap<GatewayId, GatewayEntry>,
+    pub(super) by_instance: HashMap<InstanceId, CellId>,
+    /// Uptime at which the bus went down.
+    pub(super) down_since_ms: Option<u64>,
+    /// Time that passed while it was down; deadlines do not see it.
+    pub(super) suspended_ms: u64,
+    /// When listening began, in time without suspension.
+    pub(super) listening_since_ms: Option<u64>,
+}
+
+impl Entries {
+    /// Uptime without the time in which the bus was down.
+    pub(super) fn time_ms(&self, uptime_ms: u64) -> u64 {
+        self.down_since_ms.unwrap_or(uptime_ms).saturating_sub(self.suspended_ms)
+    }
+
+    pub(super) fn live_gateways(&self, time: u64) -> impl Iterator<Item = &GatewayReport> {
+        self.gateways
+            .values()
+            .filter(move |entry| !entry.report.leaving && time.saturating_sub(entry.at_ms) <= LIVE_MS)
+            .map(|entry| &*entry.report)
+    }
+
+    pub(super) fn settled(&self, time: u64) -> bool {
+        self.listening_since_ms.is_some_and(|since| time.saturating_sub(since) >= SETTLE_MS)
+    }
+
+    pub(super) fn find_instance(&self, instance: InstanceId, time: u64) -> Option<HeardInstance> {
+        let cell = *self.by_instance.get(&instance)?;
+        let entry = self.cells.get(&cell)?;
+        let (at, since) = *entry.since.get(&instance)?;
+        let report = entry.announce.instances.get(at)?.clone();
+        let wanted = Heard { incarnation: entry.announce.incarnation, seq: since };
+        let heard = self.settled(time)
+            && self
+                .live_gateways(time)
+                .all(|gateway| gateway.heard.get(&cell).is_some_and(|heard| *heard >= wanted));
+        let in_flight = self.live_gateways(time).filter_map(|gateway| gateway.draining.get(&instance)).sum();
+        Some(HeardInstance { cell, silent_ms: time.saturating_sub(entry.at_ms), report, heard, in_flight })
+    }
+}
+
+impl Entries {
+    /// Puts a fresh announcement in the place of `old`, which is already out of the map.
+    pub(super) fn take_announce(
+        &mut self,
+        announce: CellAnnounce,
+        old: Option<&CellEntry>,
+        time: u64,
+    ) -> AnnounceChange {
+        let cell = announce.cell;
+        let returned = old.is_none_or(|old| time.saturating_sub(old.at_ms) > LIVE_MS);
+        let mut change = AnnounceChange { fresh: true, returned, instances: Vec::new() };
+        let same_start = old.filter(|old| old.announce.incarnation == announce.incarnation);
+        let before: HashMap<InstanceId, &InstanceReport> = old
+            .map(|old| old.announce.instances.iter().map(|report| (report.instance, report)).collect())
+            .unwrap_or_default();
+        let mut since = HashMap::with_capacity(announce.instances.len());
+        for (at, report) in announce.instances.iter().enumerate() {
+            let told = before.get(&report.instance);
+            let same = told.is_some_and(|told| phase(told) == phase(report));
+            let told_in = |old: &CellEntry| old.since.get(&report.instance).map(|(_, seq)| *seq);
+            let seq = same_start.filter(|_| same).and_then(told_in);
+            since.insert(report.instance, (at, seq.unwrap_or(announce.seq)));
+            if !same {
+                change.instances.push(report.instance);
+            }
+            self.by_instance.insert(report.instance, cell);
+        }
+        for instance in before.keys().filter(|instance| !since.contains_key(*instance)) {
+            change.instances.push(*instance);
+            if self.by_instance.get(instance) == Some(&cell) {
+                self.by_instance.remove(instance);
+            }
+        }
+        if announce.leaving {
+            self.by_instance.retain(|_, at| *at != cell);
+            return change;
+        }
+        let announce = Arc::new(announce);
+        self.cells.insert(cell, CellEntry { announce, at_ms: time, since, loss_told: false });
+        change
+    }
+}
+
+/// What of a report, when it changes, gateways have to hear and plans depend on.
+fn phase(report: &InstanceReport) -> (InstanceState, u16, u32, u32) {
+    (report.state, report.port, report.restarts, report.weight)
+}
