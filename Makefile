@@ -13,7 +13,7 @@ build: ## the release binary, target/release/towpath
 	cargo build --release --locked --package towpath
 
 demo: ## start the platform with the sample shop (CHECK=1: try every printed command, stop, exit 0 or 1)
-	@scripts/ensure.sh "The demo" cc python3 venv node npm curl
+	@scripts/ensure.sh "The demo" cc python3 venv node npm go curl
 	@examples/shop/demo.sh
 
 test: ## every test; starts its own NATS and PostgreSQL
@@ -37,6 +37,20 @@ FUZZ_SECONDS ?= 20
 fuzz: ## every fuzz target for FUZZ_SECONDS (default 20)
 	@scripts/ensure.sh "The fuzzer" cc cxx
 	cargo xtask fuzz $(FUZZ_SECONDS)
+
+bench-route: ## match + lane + tier + pick over 100,000 routes; one change of that table
+	cargo run --quiet --release --locked --package towpath-route --example bench_route
+
+bench-balance: ## the balancers against each other, discrete-event and seeded
+	cargo run --quiet --release --locked --package towpath-sim --bin bench_balance
+
+bench-proxy: ## CPU per request beside nginx and HAProxy, same work, same run
+	@scripts/ensure.sh "The bench" cc python3 nginx haproxy wrk
+	@bench/proxy/run.sh
+
+bench-fresh: build ## from a ready instance to its first answer; from a killed one to silence
+	@scripts/ensure.sh "The bench" python3
+	@python3 bench/fresh/run.py $${CARGO_TARGET_DIR:-target}/release/towpath
 
 check: lint test ## lint and test
 

@@ -59,7 +59,7 @@ export TOWPATH_API; TOWPATH_API=$(field api)
 export TOWPATH_TOKEN_FILE; TOWPATH_TOKEN_FILE=$(field token_file)
 gateway=$(field gateway); port=${gateway##*:}; port=${port%/}
 
-say "Pushing the shop: a Node catalogue, a Rust orders service, a Python front"
+say "Pushing the shop: a Node catalogue, a Go orders service, a Python front"
 towpath push "$shop/catalogue"
 towpath push "$shop/orders"
 towpath push "$shop/front"
