@@ -5,6 +5,7 @@ use crate::client;
 use crate::platform::{Output, Role, cli, forget, open_dir, run};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use towpath_testkit::postgres::Stop;
 use towpath_testkit::{NatsServer, Postgres, TempDir};
 
 struct Cluster {
@@ -101,11 +102,11 @@ fn separate_roles_serve_an_app_and_each_may_go_and_come_back() {
     }
 
     // The store is gone: the API says so, traffic flows.
-    cluster.postgres.pause();
+    cluster.postgres.stop(Stop::Immediate);
     assert_eq!(cluster.status(), 200);
     let refused = cluster.towpath(&["scale", "shop", "2", "--detach"]);
     assert_eq!(refused.code, 7, "{refused:#?}");
-    cluster.postgres.resume();
+    cluster.postgres.restart();
 
     // Manager and bus are gone: the gateway goes on, and starts again from its snapshot.
     cluster.manager.process.kill();

@@ -22,12 +22,8 @@ fn changes_under_load_lose_no_request() {
 
     let (sent, failures) = load.end();
     assert!(sent > 200, "{sent} requests are no load");
-    assert!(
-        failures.is_empty(),
-        "{} of {sent} failed: {:#?}",
-        failures.len(),
-        &failures[..failures.len().min(5)]
-    );
+    let shown: Vec<&String> = failures.iter().take(3).chain(failures.iter().rev().take(3)).collect();
+    assert!(failures.is_empty(), "{} of {sent} failed: {shown:#?}", failures.len());
 }
 
 #[test]

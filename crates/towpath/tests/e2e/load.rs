@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Running clients.
 pub struct Load {
@@ -17,6 +18,7 @@ pub struct Load {
 impl Load {
     /// Starts clients against a host; every answer but 200 is a failure.
     pub fn start(address: SocketAddr, host: &str, clients: usize) -> Self {
+        let begun = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
         let failures = Arc::new(Mutex::new(Vec::new()));
@@ -33,7 +35,11 @@ impl Load {
                             Err(error) => Some(error.to_string()),
                         };
                         sent.fetch_add(1, Ordering::Relaxed);
-                        failures.lock().unwrap().extend(failure);
+                        let at = begun.elapsed();
+                        failures
+                            .lock()
+                            .unwrap()
+                            .extend(failure.map(|what| format!("{at:.3?} client {n}: {what}")));
                     }
                 })
             })
