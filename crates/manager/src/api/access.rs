@@ -106,3 +106,41 @@ pub(crate) fn least(access: Access) -> &'static str {
         Cell => "cell",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_endpoint_of_the_document_is_declared_once_and_nothing_else_is() {
+        let document = serde_json::to_value(crate::api::openapi()).unwrap();
+        let documented: BTreeSet<(String, String)> = document["paths"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .flat_map(|(path, item)| {
+                item.as_object().unwrap().keys().map(|method| (method.to_uppercase(), path.clone()))
+            })
+            .collect();
+        let declared: BTreeSet<(String, String)> =
+            TABLE.iter().map(|(method, path, _)| (method.to_string(), (*path).to_owned())).collect();
+        assert_eq!(declared.len(), TABLE.len());
+        assert_eq!(declared, documented);
+    }
+
+    #[test]
+    fn an_operator_may_do_all_and_a_viewer_only_reads() {
+        for (method, path, access) in TABLE {
+            assert!(permits(*access, Role::Operator), "{method} {path}");
+            let changes = !matches!(*method, Method::GET | Method::HEAD) && *path != "/v1/explain";
+            assert!(!(changes && permits(*access, Role::Viewer)), "{method} {path}");
+            let public = matches!(access, Access::Public | Access::Any);
+            assert_eq!(
+                permits(*access, Role::Cell),
+                public || path.starts_with("/internal/"),
+                "{method} {path}"
+            );
+        }
+    }
+}

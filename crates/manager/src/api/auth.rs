@@ -173,18 +173,22 @@ pub(crate) fn role_text(role: Role) -> &'static str {
 
 /// Counts failed attempts per address. Valid tokens are never held back by it, so nobody can lock out a shared address;
 /// what it limits is the work and the log that a flood of wrong tokens makes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Failures {
+    permitted: u32,
     by_address: Mutex<HashMap<IpAddr, (Instant, u32)>>,
 }
 
 impl Failures {
-    /// Attempts per window that are answered with 401.
-    const PERMITTED: u32 = 20;
     /// The window.
     const WINDOW: Duration = Duration::from_secs(60);
     /// Addresses remembered; beyond it the oldest half is forgotten.
     const ADDRESSES: usize = 4096;
+
+    /// Permits so many attempts per window, which are answered with 401.
+    pub(crate) fn new(permitted: u32) -> Self {
+        Self { permitted, by_address: Mutex::default() }
+    }
 
     /// Notes a failed attempt; `Some` = too many, come back after that time.
     fn failed(&self, address: Option<IpAddr>, now: Instant) -> Option<Duration> {
@@ -204,7 +208,7 @@ impl Failures {
             (*since, *count) = (now, 0);
         }
         *count = count.saturating_add(1);
-        (*count > Self::PERMITTED).then(|| Self::WINDOW.saturating_sub(now.duration_since(*since)))
+        (*count > self.permitted).then(|| Self::WINDOW.saturating_sub(now.duration_since(*since)))
     }
 }
 
@@ -223,10 +227,10 @@ mod tests {
 
     #[test]
     fn failures_are_limited_per_address_and_the_map_is_bounded() {
-        let failures = Failures::default();
+        let failures = Failures::new(3);
         let now = Instant::now();
         let address = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
-        for _ in 0..Failures::PERMITTED {
+        for _ in 0..3 {
             assert_eq!(failures.failed(address(1), now), None);
         }
         assert!(failures.failed(address(1), now).is_some());

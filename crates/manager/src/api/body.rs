@@ -69,6 +69,9 @@ pub(crate) fn read_checked<T: Checked>(text: &[u8]) -> Result<T, Problem> {
 
 /// Reads and checks a parsed document.
 pub(crate) fn check_value<T: Checked>(value: Value) -> Result<T, Problem> {
+    if !value.is_object() {
+        return Err(Problem::field(".", "expected an object"));
+    }
     let (read, mut errors) = read_value::<T>(value);
     if let Some(read) = &read {
         let mut more = Vec::new();
@@ -282,6 +285,7 @@ mod tests {
         let problem = read_checked::<Outer>(b"{\"name\":").unwrap_err();
         assert_eq!(problem.code, ErrorCode::Malformed);
         assert!(problem.detail.contains("line 1 column 8"), "{}", problem.detail);
-        assert_eq!(fields("[1]"), [".", "name"].get(..1).unwrap());
+        assert_eq!(fields("[]"), ["."]);
+        assert_eq!(fields("1"), ["."]);
     }
 }

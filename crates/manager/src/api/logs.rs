@@ -178,7 +178,7 @@ where
     }
     if query.follow {
         let state = state.clone();
-        return Ok(stream(&state.core.clone(), move |out| follow_all(state, find, tail, out)));
+        return Ok(stream(&state.clone(), move |out| follow_all(state, find, tail, out)));
     }
     let targets = find(state);
     let read = join_all(

@@ -44,10 +44,18 @@ use crate::operations::Operations;
 use std::sync::Arc;
 
 /// Limits of the API.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiLimits {
     /// Of uploads.
     pub blobs: BlobLimits,
+    /// Requests without a valid token that an address may send in a minute; further ones are answered with 429.
+    pub failed_auth_per_minute: u32,
+}
+
+impl Default for ApiLimits {
+    fn default() -> Self {
+        Self { blobs: BlobLimits::default(), failed_auth_per_minute: 20 }
+    }
 }
 
 /// What handlers share.
@@ -60,4 +68,6 @@ pub(crate) struct ApiState {
     /// Where this API is reached.
     pub(crate) url: String,
     pub(crate) documents: Arc<router::Documents>,
+    /// Becomes `true` when the API stops: streams end then.
+    pub(crate) ending: tokio::sync::watch::Receiver<bool>,
 }

@@ -95,7 +95,7 @@ pub(crate) async fn operation_events(
     let after = last_event_id(&headers);
     let read = state.read_existing(&keys::operation_key(id), format!("operation {id}")).await?;
     let live = state.operations.find_live(id);
-    Ok(stream(&state.core.clone(), move |out| async move {
+    Ok(stream(&state.clone(), move |out| async move {
         let told = match &live {
             Some(live) => relay(live, after, &out).await,
             None => state.wait_for_end(id, &read.value).await.map(|()| after),

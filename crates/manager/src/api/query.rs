@@ -19,17 +19,14 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// No query at all.
+/// No query of its own. Clients name their space everywhere, so that much is taken.
 pub(crate) struct NoQuery;
 
 impl<S: Send + Sync> FromRequestParts<S> for NoQuery {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Nothing {}
-        read_query::<Nothing>(parts.uri.query().unwrap_or_default()).map(|_| NoQuery)
+        read_query::<InSpace>(parts.uri.query().unwrap_or_default()).map(|_| NoQuery)
     }
 }
 

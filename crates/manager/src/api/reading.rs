@@ -56,7 +56,7 @@ impl ApiState {
         match tokio::time::timeout(PATIENCE, self.core.store.get(key)).await {
             Ok(Ok(record)) => Ok(Read { value: record.map(Arc::new), stale: false }),
             Ok(Err(StoreError::Unavailable { .. })) | Err(_) => {
-                self.from_memory()?;
+                self.has_memory()?;
                 Ok(Read { value: self.core.cache.get(key), stale: true })
             }
             Ok(Err(error)) => Err(error.into()),
@@ -83,14 +83,14 @@ impl ApiState {
                 Ok(Records { records, next, revision: page.revision, stale: false })
             }
             Ok(Err(StoreError::Unavailable { .. })) | Err(_) => {
-                self.from_memory()?;
+                self.has_memory()?;
                 Ok(self.list_from_memory(&query))
             }
             Ok(Err(error)) => Err(error.into()),
         }
     }
 
-    fn from_memory(&self) -> Outcome<()> {
+    fn has_memory(&self) -> Outcome<()> {
         if self.core.cache.revision() > Revision(0) {
             return Ok(());
         }

@@ -1,5 +1,6 @@
 //! The listener, and what begins and ends with it.
 
+use super::auth::Failures;
 use super::{ApiState, first_tokens, router};
 use crate::blobs::Blobs;
 use crate::core::Core;
@@ -19,7 +20,8 @@ const DRAIN: Duration = Duration::from_secs(3);
 pub struct ApiServer {
     address: SocketAddr,
     stop: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    serving: JoinHandle<()>,
+    background: [JoinHandle<()>; 2],
 }
 
 impl ApiServer {
@@ -31,11 +33,10 @@ impl ApiServer {
     /// Takes no more requests, lets those under way end for a moment, and stops.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        let deadline = tokio::time::Instant::now() + DRAIN;
-        for mut task in self.tasks {
-            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
-                task.abort();
-            }
+        self.background.iter().for_each(JoinHandle::abort);
+        let mut serving = self.serving;
+        if tokio::time::timeout(DRAIN, &mut serving).await.is_err() {
+            serving.abort();
         }
     }
 }
@@ -52,15 +53,16 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         .unwrap_or_else(|_| Err(std::io::Error::other("opening broke off")))
         .map_err(|source| ManagerError::File { path: settings.data_dir.join("blobs"), source })?;
     let operations = Operations::new(core.clone(), blobs.clone());
+    let (stop, stopping) = watch::channel(false);
     let state = ApiState {
         url: settings.advertise.clone().unwrap_or_else(|| format!("http://{address}")),
         core: core.clone(),
         blobs,
         operations: operations.clone(),
-        failures: Arc::default(),
+        failures: Arc::new(Failures::new(settings.limits.failed_auth_per_minute)),
         documents: Arc::new(router::Documents::make()),
+        ending: stopping.clone(),
     };
-    let mut tasks = Vec::new();
     // With a store that answers, tokens are there when this returns; else they come when it does.
     let prepared = if *core.cache_loaded().borrow() && core.fence().is_some() {
         first_tokens::ensure(&core).await.map_err(token_error)?;
@@ -68,20 +70,18 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
     } else {
         false
     };
-    tasks.push(tokio::spawn(prepare(core.clone(), operations.clone(), prepared)));
-    tasks.push(spawn_prune(operations));
-    let (stop, stopping) = watch::channel(false);
+    let background = [tokio::spawn(prepare(core, operations.clone(), prepared)), spawn_prune(operations)];
     let service = router::router(state).into_make_service_with_connect_info::<SocketAddr>();
-    tasks.push(tokio::spawn(async move {
+    let serving = tokio::spawn(async move {
         let mut ending = stopping.clone();
         let graceful = async move { drop(ending.wait_for(|stop| *stop).await) };
         let serve = axum::serve(listener, service).with_graceful_shutdown(graceful);
         if let Err(error) = serve.await {
             tracing::error!(%error, "the API stopped listening");
         }
-    }));
+    });
     tracing::info!(%address, "the API listens");
-    Ok(ApiServer { address, stop, tasks })
+    Ok(ApiServer { address, stop, serving, background })
 }
 
 /// What needs the store: first tokens (if not made yet) and operations that were left behind. Tried until it works.

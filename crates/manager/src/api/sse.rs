@@ -1,6 +1,6 @@
 //! Server-sent events.
 
-use crate::core::Core;
+use super::ApiState;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -8,7 +8,6 @@ use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, header};
 use serde::Serialize;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -43,14 +42,14 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> u64 {
         .unwrap_or(0)
 }
 
-/// Answers with what `tell` sends. It ends when `tell` ends, the client goes, or the manager stops.
-pub(crate) fn stream<F, Fut>(core: &Arc<Core>, tell: F) -> Response
+/// Answers with what `tell` sends. It ends when `tell` ends, the client goes, or the API stops.
+pub(crate) fn stream<F, Fut>(state: &ApiState, tell: F) -> Response
 where
     F: FnOnce(mpsc::Sender<Frame>) -> Fut,
     Fut: Future<Output = ()> + Send + 'static,
 {
     let (out, frames) = mpsc::channel(QUEUE);
-    let (work, closed, core) = (tell(out.clone()), out, core.clone());
+    let (work, closed, mut ending) = (tell(out.clone()), out, state.ending.clone());
     tokio::spawn(async move {
         let beats = async {
             loop {
@@ -63,7 +62,7 @@ where
             () = work => {}
             () = beats => {}
             () = closed.closed() => {}
-            () = core.stopped() => {}
+            _ = ending.wait_for(|ending| *ending) => {}
         }
     });
     let frames = futures::stream::unfold(frames, |mut frames| async {

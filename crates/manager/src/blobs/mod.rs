@@ -16,6 +16,7 @@ pub use disk::{Disk, DiskFile, RealDisk};
 pub use upload::{Stored, Upload, UploadError};
 
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -95,6 +96,8 @@ impl Blobs {
         for directory in ["sources", "artifacts", "uploads"] {
             std::fs::create_dir_all(root.join(directory))?;
         }
+        // Instances on this machine run as other users: sources are none of their business.
+        std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o700))?;
         for left in std::fs::read_dir(root.join("uploads"))?.flatten() {
             if let Err(error) = std::fs::remove_file(left.path()) {
                 tracing::warn!(%error, file = %left.path().display(), "a left-over upload could not be removed");

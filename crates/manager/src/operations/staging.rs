@@ -5,7 +5,7 @@ use super::{Event, Failure, Job, Operations};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
-use towpath_bus::{BusState, Subscription};
+use towpath_bus::{BusError, BusState, Subscription};
 use towpath_types::{CellId, Digest, ErrorCode, Millis};
 use towpath_wire::cell::{CellCommand, CellReply};
 use towpath_wire::staging::{StageEvent, StageJob, StageOutput, StageResult};
@@ -21,9 +21,16 @@ const ACCEPT: Duration = Duration::from_secs(5);
 const WAIT_FOR_CELL: Duration = Duration::from_secs(15);
 /// Cells that are tried.
 const CELLS: usize = 2;
+/// Pause before a cell that could not be asked is asked again.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// How one try on one cell ended without a verdict on the app.
-struct Lost(String);
+enum Lost {
+    /// It could not be asked at all: it is being restarted, or the bus is away for a moment.
+    Unasked(String),
+    /// It took the job, or may have, and does not tell of it any more.
+    Silent(String),
+}
 
 impl Operations {
     /// Builds on one cell; if that cell is lost, on another, once.
@@ -44,26 +51,29 @@ impl Operations {
             timeout: BUILD,
         };
         let mut tried = BTreeSet::new();
-        let mut last = String::new();
-        for _ in 0..CELLS {
+        let mut last = "no cell is there to build on; start one with `towpath cell`".to_owned();
+        let patience = Instant::now() + WAIT_FOR_CELL;
+        while tried.len() < CELLS {
             let Some(cell) = self.choose_cell(&tried, push.builder.as_deref()).await else { break };
-            tried.insert(cell);
             match self.stage_on(job, cell, &work).await? {
                 Ok(result) => return Ok(result),
-                Err(Lost(why)) => {
-                    tracing::warn!(operation = %job.id, %cell, why, "a build was lost");
-                    job.live
-                        .events
-                        .push(Event::Step { title: format!("The build was lost ({why}); trying again") });
+                Err(Lost::Unasked(why)) if Instant::now() < patience => {
                     last = why;
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Err(Lost::Unasked(why) | Lost::Silent(why)) => {
+                    tracing::warn!(operation = %job.id, %cell, why, "a build was lost");
+                    job.live.events.push(Event::Step { title: format!("The build was lost ({why})") });
+                    last = why;
+                    // The only cell there is may be tried once more.
+                    if !tried.insert(cell) {
+                        break;
+                    }
                 }
             }
         }
         if tried.is_empty() {
-            return Err(Failure::new(
-                ErrorCode::NoRoom,
-                "no cell is there to build on; start one with `towpath cell`",
-            ));
+            return Err(Failure::new(ErrorCode::NoRoom, last));
         }
         Err(Failure::new(ErrorCode::BuildFailed, format!("the build was lost: {last}")))
     }
@@ -107,19 +117,21 @@ impl Operations {
         // Listen first, so that nothing of the output is missed.
         let output = match self.core.bus.subscribe(&subject::staging_output(job.id)).await {
             Ok(output) => output,
-            Err(error) => return Ok(Err(Lost(error.to_string()))),
+            Err(error) => return Ok(Err(Lost::Unasked(error.to_string()))),
         };
         let command = encode(&CellCommand::Stage(work.clone())).into();
         let reply = self.core.bus.request(&subject::cell_command(cell), command, ACCEPT).await;
-        let reply = match reply
-            .map_err(|error| error.to_string())
-            .and_then(|payload| decode::<CellReply>(&payload).map_err(|error| error.to_string()))
-        {
+        let reply = match reply {
+            Ok(payload) => decode::<CellReply>(&payload),
+            Err(error @ BusError::Timeout { .. }) => return Ok(Err(Lost::Silent(error.to_string()))),
+            Err(error) => return Ok(Err(Lost::Unasked(error.to_string()))),
+        };
+        let reply = match reply {
             Ok(reply) => reply,
-            Err(why) => return Ok(Err(Lost(why))),
+            Err(error) => return Ok(Err(Lost::Silent(error.to_string()))),
         };
         match reply {
-            CellReply::Refused { code, message } if code == ErrorCode::Busy => return Ok(Err(Lost(message))),
+            CellReply::Refused { code: ErrorCode::Busy, message } => return Ok(Err(Lost::Silent(message))),
             CellReply::Refused { code, message } => return Err(Failure::new(code, message)),
             CellReply::Accepted | CellReply::Log { .. } => {}
         }
@@ -147,10 +159,10 @@ impl Operations {
         loop {
             let message = match tokio::time::timeout(SILENCE, output.next()).await {
                 Ok(Some(message)) => message,
-                Ok(None) => return Ok(Err(Lost("the bus was closed".into()))),
+                Ok(None) => return Ok(Err(Lost::Silent("the bus was closed".into()))),
                 // While the bus is down, silence proves nothing about the cell.
                 Err(_) if *bus.borrow() == BusState::Down && Instant::now() < end => continue,
-                Err(_) => return Ok(Err(Lost(format!("cell {} fell silent", cell.short())))),
+                Err(_) => return Ok(Err(Lost::Silent(format!("cell {} fell silent", cell.short())))),
             };
             let Ok(StageEvent { seq, event }) = decode::<StageEvent>(&message.payload) else { continue };
             if seq <= last {

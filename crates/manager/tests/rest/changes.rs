@@ -1,1 +1,114 @@
-//! To come.
+//! Scaling, restarting, environments, deleting.
+
+use crate::client::{Platform, push_of};
+use crate::fleet::{app, until};
+use http::StatusCode;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use towpath_manager::core::keys::{self, GroupRef};
+use towpath_types::{InstanceId, LaneName};
+
+async fn pushed(content: &str) -> Platform {
+    let platform = Platform::start().await;
+    let source = platform.upload(content).await;
+    let end = platform.push("shop", push_of(source)).await;
+    assert_eq!(end["phase"], "succeeded", "{end}");
+    platform
+}
+
+fn instances(platform: &Platform) -> BTreeSet<InstanceId> {
+    platform.cell.specs().into_iter().map(|spec| spec.instance).collect()
+}
+
+fn succeeded(operation: &Value, verb: &str) {
+    assert_eq!((&operation["phase"], &operation["verb"]), (&json!("succeeded"), &json!(verb)), "{operation}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_app_is_scaled_stopped_and_started() {
+    let platform = pushed("one").await;
+    let (api, group) = (platform.api(), "/v1/apps/shop/groups/base");
+    succeeded(&platform.end_of(&api.patch(group, json!({"count": 3})).await).await, "scale");
+    assert_eq!(platform.cell.specs().len(), 3);
+    let listed = api.get("/v1/apps/shop/instances").await.json();
+    let ordinals: Vec<_> =
+        listed["items"].as_array().unwrap().iter().map(|one| one["ordinal"].clone()).collect();
+    assert_eq!(ordinals, [0, 1, 2]);
+    assert_eq!(
+        (&listed["items"][0]["state"], &listed["items"][0]["address"]),
+        (&json!("ready"), &json!("127.0.0.1:4000"))
+    );
+    succeeded(&platform.end_of(&api.patch(group, json!({"stopped": true})).await).await, "scale");
+    until("none is left", || platform.cell.specs().is_empty()).await;
+    assert_eq!(api.get("/v1/apps/shop").await.json()["state"], "stopped");
+    succeeded(
+        &platform.end_of(&api.patch(group, json!({"stopped": false, "count": 1})).await).await,
+        "scale",
+    );
+    assert_eq!(platform.cell.specs().len(), 1);
+    assert_eq!(api.patch(group, json!({"count": 10_001, "what": 1})).await.fields(), ["count", "what"]);
+    assert_eq!(api.patch("/v1/apps/shop/groups/nope", json!({"count": 1})).await.code(), "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_and_other_settings_replace_every_instance() {
+    let platform = pushed("one").await;
+    let api = platform.api();
+    let before = instances(&platform);
+    let restart = api.post("/v1/apps/shop/groups/base/restart", json!({})).await;
+    succeeded(&platform.end_of(&restart).await, "restart");
+    until("the old one is gone", || instances(&platform).is_disjoint(&before)).await;
+    let change =
+        json!({"env": {"A": "1"}, "limits": {"memory": "128M"}, "health": {"probe": {"http": "/up"}}});
+    succeeded(&platform.end_of(&api.patch("/v1/apps/shop/groups/base", change).await).await, "update");
+    let spec = platform.cell.specs().into_iter().find(|spec| spec.env.contains_key("A")).unwrap();
+    assert_eq!(spec.limits.memory, Some("128M".parse().unwrap()));
+    let back = api.patch("/v1/apps/shop/groups/base", json!({"health": null, "env": {"A": null}})).await;
+    succeeded(&platform.end_of(&back).await, "update");
+    let shown = api.get("/v1/apps/shop/groups").await.json();
+    assert_eq!((&shown["items"][0]["health"], &shown["items"][0]["env"]), (&Value::Null, &json!({})));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_environment_of_an_app_reaches_all_its_lanes() {
+    let platform = pushed("one").await;
+    let source = platform.upload("one").await;
+    platform.push("shop", json!({"source": source, "lane": "blue"})).await;
+    let changed = platform.api().patch("/v1/apps/shop/env", json!({"DB": "x"})).await;
+    succeeded(&platform.end_of(&changed).await, "env");
+    until("all have it", || platform.cell.specs().iter().all(|spec| spec.env.contains_key("DB"))).await;
+    assert_eq!(platform.api().get("/v1/apps/shop/env").await.json(), json!({"env": {"DB": "x"}}));
+    let lane = platform.api().patch("/v1/apps/shop/env?lane=blue", json!({"DB": "y"})).await;
+    succeeded(&platform.end_of(&lane).await, "update");
+    let wrong = platform.api().patch("/v1/apps/shop/env", json!({"PORT": "1", "x y": "2", "N": 1})).await;
+    assert_eq!(wrong.fields(), ["N", "PORT", "x y"]);
+    assert_eq!(platform.api().patch("/v1/apps/nope/env", json!({})).await.code(), "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleting_drains_and_leaves_nothing() {
+    let platform = pushed("one").await;
+    let source = platform.upload("one").await;
+    platform.push("shop", json!({"source": source, "lane": "blue", "routes": ["x.example.com"]})).await;
+    let lane_in_use = platform.api().delete("/v1/lanes/blue").await;
+    assert_eq!(lane_in_use.code(), "conflict");
+    let gone = platform.api().delete("/v1/apps/shop/groups/blue").await;
+    succeeded(&platform.end_of(&gone).await, "delete-group");
+    let blue = GroupRef::new(app("shop"), "blue".parse().unwrap());
+    assert!(platform.fleet.core().cache.group(&blue).is_none());
+    assert_eq!(platform.cell.specs().len(), 1);
+    assert_eq!(platform.api().delete("/v1/lanes/blue").await.status, StatusCode::NO_CONTENT);
+
+    let gone = platform.api().delete("/v1/apps/shop").await;
+    succeeded(&platform.end_of(&gone).await, "delete");
+    until("no instance is left", || platform.cell.specs().is_empty()).await;
+    let core = platform.fleet.core();
+    assert!(core.cache.get(&keys::app_key(&app("shop"))).is_none());
+    assert!(core.cache.group(&GroupRef::new(app("shop"), LaneName::base())).is_none());
+    assert_eq!(platform.api().get("/v1/routes").await.json()["items"], json!([]));
+    assert_eq!(platform.api().get("/v1/apps/shop").await.code(), "not_found");
+    assert_eq!(platform.api().delete("/v1/apps/shop").await.code(), "not_found");
+    // And the name is free again.
+    let again = platform.push("shop", push_of(source)).await;
+    assert_eq!(again["phase"], "succeeded", "{again}");
+}

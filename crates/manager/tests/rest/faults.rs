@@ -1,1 +1,72 @@
-//! To come.
+//! A store that is gone, a cell that falls silent, a manager that is started again.
+
+use crate::client::{Platform, push_of};
+use crate::fleet::{app, until};
+use crate::stager::Stager;
+use http::StatusCode;
+use serde_json::json;
+use towpath_manager::core::keys::GroupRef;
+use towpath_types::LaneName;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_store_reads_are_marked_and_changes_have_to_wait() {
+    let platform = Platform::start().await;
+    let source = platform.upload("one").await;
+    platform.push("shop", push_of(source)).await;
+    platform.store.set_down(true);
+    for path in
+        ["/v1/apps", "/v1/apps/shop", "/v1/apps/shop/releases", "/v1/routes", "/v1/lanes", "/v1/status"]
+    {
+        let read = platform.api().get(path).await;
+        assert_eq!(read.status, StatusCode::OK, "{path}: {read:?}");
+        assert_eq!(read.headers["towpath-stale"], "true", "{path}");
+    }
+    assert_eq!(platform.api().get("/v1/apps").await.json()["items"][0]["name"], "shop");
+    let health = platform.api().get("/v1/healthz").await;
+    assert_eq!((health.status.as_u16(), health.code().as_str()), (503, "store_unavailable"));
+    for answer in [
+        platform.api().post("/v1/apps/shop/releases", push_of(source)).await,
+        platform.api().put("/v1/apps/other", json!({})).await,
+        platform.api().patch("/v1/apps/shop/groups/base", json!({"count": 2})).await,
+        platform.api().put("/v1/lanes/blue", json!({})).await,
+    ] {
+        assert_eq!((answer.status.as_u16(), answer.code().as_str()), (503, "store_unavailable"));
+        assert!(answer.headers.contains_key("retry-after"));
+    }
+    platform.store.set_down(false);
+    crate::fleet::until_async("it works again", || async {
+        platform.api().put("/v1/apps/other", json!({})).await.status == StatusCode::CREATED
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_on_a_silent_cell_is_done_on_another() {
+    let platform = Platform::start().await;
+    let source = platform.upload("one").await;
+    let other = platform.fleet.cell().await;
+    let second = Stager::start(&platform.fleet, other.id, platform.cell_token.clone()).await;
+    until("both are heard", || platform.fleet.core().soft.cells().len() == 2).await;
+    let end = platform.push("shop", json!({"source": source, "builder": "silent-once"})).await;
+    assert_eq!(end["phase"], "succeeded", "{end}");
+    assert_eq!((platform.stager.jobs().len(), second.jobs().len()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manager_that_is_started_again_goes_on_with_what_it_left() {
+    let mut platform = Platform::start().await;
+    let (one, two) = (platform.upload("one").await, platform.upload("two").await);
+    platform.push("shop", push_of(one)).await;
+    platform.stager.hold(true);
+    let accepted = platform.api().post("/v1/apps/shop/releases", push_of(two)).await;
+    until("it is being built", || platform.stager.jobs().len() == 2).await;
+    platform.stager.stop();
+    platform.fleet.restart().await;
+    platform.stager = Stager::start(&platform.fleet, platform.cell.id, platform.cell_token.clone()).await;
+    let end = platform.end_of(&accepted).await;
+    assert_eq!(end["phase"], "succeeded", "{end}");
+    let group = platform.fleet.group(&GroupRef::new(app("shop"), LaneName::base()));
+    assert_eq!(json!(group.spec.release), end["release"]);
+    let events = platform.events_of(&end).await;
+    assert_eq!(events.last().unwrap().0, "done");
+}

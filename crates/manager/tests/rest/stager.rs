@@ -6,13 +6,16 @@ use http::Method;
 use sha2::{Digest as _, Sha256};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use towpath_bus::Bus;
 use towpath_types::{CellId, Digest, ErrorCode, InstanceId};
 use towpath_wire::cell::{CellCommand, CellReply};
 use towpath_wire::log::{LogChunk, LogLine, LogQuery, LogSource};
 use towpath_wire::staging::{StageEvent, StageJob, StageOutput, StageResult};
 use towpath_wire::{decode, encode, subject};
+
+/// Whether the silent cell was asked already. Each test is a process of its own.
+static SILENCED: Mutex<bool> = Mutex::new(false);
 
 #[derive(Default)]
 struct State {
@@ -23,7 +26,7 @@ struct State {
 }
 
 /// Takes the commands of one cell; ends when dropped. What a build does is said by the push's `builder`: `fail`,
-/// `silent` (takes the job and says nothing more), `refuse`; all else works.
+/// `refuse`, `silent-once` (the first cell that is asked takes the job and says nothing more); all else works.
 pub(crate) struct Stager {
     state: Arc<Mutex<State>>,
     bus: Arc<dyn Bus>,
@@ -44,9 +47,11 @@ impl Stager {
         let api = Client { address, token: Some(token), headers: Vec::new() };
         let (replies, shared) = (bus.clone(), state.clone());
         let task = tokio::spawn(async move {
+            // Builds end with the cell.
+            let mut builds = JoinSet::new();
             while let Some(message) = commands.next().await {
                 let reply = match decode::<CellCommand>(&message.payload).unwrap() {
-                    CellCommand::Stage(job) => take(&replies, &api, &shared, job),
+                    CellCommand::Stage(job) => take(&mut builds, &replies, &api, &shared, job),
                     CellCommand::CancelStage { .. } => {
                         shared.lock().unwrap().cancelled += 1;
                         CellReply::Accepted
@@ -61,6 +66,11 @@ impl Stager {
             }
         });
         Self { state, bus, task }
+    }
+
+    /// Dies.
+    pub(crate) fn stop(&self) {
+        self.task.abort();
     }
 
     /// The jobs so far.
@@ -99,14 +109,21 @@ fn lines(query: &LogQuery) -> Vec<LogLine> {
     all.into_iter().rev().take(query.tail).rev().collect()
 }
 
-fn take(bus: &Arc<dyn Bus>, api: &Client, state: &Arc<Mutex<State>>, job: StageJob) -> CellReply {
+fn take(
+    builds: &mut JoinSet<()>,
+    bus: &Arc<dyn Bus>,
+    api: &Client,
+    state: &Arc<Mutex<State>>,
+    job: StageJob,
+) -> CellReply {
     state.lock().unwrap().jobs.push(job.clone());
     let kind = job.builder.clone().unwrap_or_default();
     if kind == "refuse" {
         return CellReply::Refused { code: ErrorCode::NoBuilder, message: "no builder knows this".into() };
     }
-    if kind != "silent" {
-        tokio::spawn(build(bus.clone(), api.clone(), state.clone(), job));
+    let first = !std::mem::replace(&mut *SILENCED.lock().unwrap(), kind == "silent-once");
+    if kind != "silent-once" || !first {
+        builds.spawn(build(bus.clone(), api.clone(), state.clone(), job));
     }
     CellReply::Accepted
 }
