@@ -6,22 +6,32 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
+/// Directories of installed dependencies: many files, which apps read but do not change.
+const DEPENDENCIES: [&str; 2] = ["node_modules", "site-packages"];
+
 /// Copies a tree. The copy belongs to `owner`, and its top directory is closed to all others. Symlinks stay symlinks; anything
 /// that is no file, directory or symlink is refused.
+///
+/// With an `owner`, who cannot write to files of this process, dependencies are shared with the original by hard links: an app
+/// can replace and add files there, but not change one in place.
 pub(crate) fn copy_tree(from: &Path, to: &Path, owner: Option<u32>) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(to)?;
-    let mut waiting = vec![PathBuf::new()];
-    while let Some(dir) = waiting.pop() {
+    let mut waiting = vec![(PathBuf::new(), false)];
+    while let Some((dir, is_shared)) = waiting.pop() {
         for entry in fs::read_dir(from.join(&dir))? {
             let entry = entry?;
             let path = dir.join(entry.file_name());
             let (kind, target) = (entry.file_type()?, to.join(&path));
             if kind.is_dir() {
                 fs::create_dir(&target)?;
-                waiting.push(path);
+                let is_dependencies = DEPENDENCIES.iter().any(|name| entry.file_name() == *name);
+                waiting.push((path, is_shared || (is_dependencies && owner.is_some())));
             } else if kind.is_symlink() {
                 std::os::unix::fs::symlink(fs::read_link(entry.path())?, &target)?;
             } else if kind.is_file() {
+                if is_shared && fs::hard_link(entry.path(), &target).is_ok() {
+                    continue;
+                }
                 fs::copy(entry.path(), &target)?;
             } else {
                 return Err(io::Error::other(format!("{} is neither file nor directory", path.display())));
@@ -140,6 +150,28 @@ mod tests {
         remove_tree(&to).unwrap();
         assert!(!to.exists());
         remove_tree(&to).unwrap();
+    }
+
+    #[test]
+    fn dependencies_are_shared_with_an_owner_who_cannot_change_them() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let from = dir.path().join("from");
+        fs::create_dir_all(from.join("node_modules/left-pad")).unwrap();
+        fs::write(from.join("node_modules/left-pad/index.js"), "x").unwrap();
+        fs::write(from.join("app.js"), "x").unwrap();
+        let me = nix::unistd::geteuid();
+        let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
+        copy_tree(&from, &dir.path().join("own"), None).unwrap();
+        let file = "node_modules/left-pad/index.js";
+        assert_ne!(inode(dir.path().join("own").join(file)), inode(from.join(file)));
+        let other = if me.is_root() { 200_000 } else { me.as_raw() };
+        let to = dir.path().join("to");
+        copy_tree(&from, &to, Some(other)).unwrap();
+        assert_eq!(inode(to.join(file)), inode(from.join(file)));
+        assert_eq!(fs::metadata(to.join(file)).unwrap().uid(), me.as_raw(), "still the cell's");
+        assert_eq!(fs::metadata(to.join("app.js")).unwrap().uid(), other);
+        assert_eq!(fs::metadata(to.join("node_modules/left-pad")).unwrap().uid(), other);
     }
 
     #[test]

@@ -54,9 +54,12 @@ pub(super) fn kill(launch: &Launch, app: Pid) -> Option<HowEnded> {
     }
 }
 
-/// Fastest growth that is reckoned with, bytes a second: an app that touches fresh memory at this rate is caught at the
-/// latest at about twice its limit.
+/// Fastest growth that is reckoned with, bytes a second.
 const GROWTH: u64 = 1 << 30;
+/// Longest pause between two looks: so long may an app grow unseen that did not grow before.
+const LONGEST: Duration = Duration::from_millis(250);
+/// Growth between two looks that makes the next one come sooner.
+const NOTEWORTHY: u64 = 1 << 20;
 /// Descendants are looked for again this often; between, only known ones are measured.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -64,13 +67,14 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(super) struct MemoryWatch {
     limit: u64,
     due: Instant,
+    used: u64,
     known: Vec<u32>,
     looked: Option<Instant>,
 }
 
 impl MemoryWatch {
     pub(super) fn new(limit: u64) -> Self {
-        Self { limit, due: Instant::now(), known: Vec::new(), looked: None }
+        Self { limit, due: Instant::now(), used: 0, known: Vec::new(), looked: None }
     }
 
     /// When the next look is due.
@@ -96,16 +100,20 @@ impl MemoryWatch {
         }
         // Forked workers share pages, which the plain sum counts once for each: only the exact figure may kill.
         let over = used > self.limit && procfs::tree_memory(&self.known) > self.limit;
-        self.due = now + pause(self.limit, used);
+        self.due = now + pause(self.limit, self.used, used);
+        self.used = used;
         over
     }
 }
 
-/// How long the tree cannot reach its limit if it grows no faster than [`GROWTH`].
-fn pause(limit: u64, used: u64) -> Duration {
+/// Of a growing tree: how long it cannot reach its limit. Of one that stands still: as long as may be, since most do most of the time.
+fn pause(limit: u64, before: u64, used: u64) -> Duration {
     let room = limit.saturating_sub(used);
-    Duration::from_millis(room.saturating_mul(1000) / GROWTH)
-        .clamp(Duration::from_millis(25), Duration::from_millis(500))
+    let is_growing = used > before.saturating_add(NOTEWORTHY);
+    if !is_growing && used <= limit {
+        return LONGEST;
+    }
+    Duration::from_millis(room.saturating_mul(1000) / GROWTH).clamp(Duration::from_millis(25), LONGEST)
 }
 
 #[cfg(test)]
@@ -114,9 +122,13 @@ mod tests {
 
     #[test]
     fn looks_are_rare_while_there_is_room_and_frequent_near_the_limit() {
-        assert_eq!(pause(8 << 30, 0), Duration::from_millis(500));
-        assert_eq!(pause(256 << 20, 0), Duration::from_millis(250));
-        assert_eq!(pause(256 << 20, 255 << 20), Duration::from_millis(25));
-        assert_eq!(pause(1, 2), Duration::from_millis(25));
+        let ms = |limit_mib: u64, before: u64, used: u64| {
+            pause(limit_mib << 20, before << 20, used << 20).as_millis()
+        };
+        assert_eq!(ms(8192, 0, 100), 250);
+        assert_eq!(ms(128, 0, 64), 62);
+        assert_eq!(ms(128, 64, 64), 250);
+        assert_eq!(ms(128, 64, 127), 25);
+        assert_eq!(ms(128, 129, 129), 25);
     }
 }

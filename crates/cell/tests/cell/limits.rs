@@ -89,8 +89,9 @@ async fn load_is_reported() {
 async fn a_flood_of_output_fills_neither_disk_nor_log() {
     let mut stage = Stage::new().await;
     stage.settings.logs.segment_bytes = 64 << 10;
-    stage.settings.logs.rate_bytes = 256 << 10;
-    stage.settings.logs.burst_bytes = 256 << 10;
+    // Well below what the segments hold in a second, so that they hold a notice at any time.
+    stage.settings.logs.rate_bytes = 100 << 10;
+    stage.settings.logs.burst_bytes = 100 << 10;
     stage.start().await;
     let mut spec =
         stage.spec(&[], "echo first; exec yes 'a line of some length that is repeated without end'");

@@ -132,9 +132,14 @@ impl Driver for ProcessDriver {
         {
             return Adopted::Running(Box::new(handle));
         }
-        leftovers::kill(instance, &started).await;
-        let ended = read_json::<Ended>(&control.join(ENDED_FILE)).await;
-        Adopted::Ended(ended.map_or(Exit { how: ExitHow::Lost, ran: None }, Exit::from))
+        match read_json::<Ended>(&control.join(ENDED_FILE)).await {
+            // Written when nothing of the tree was left.
+            Some(ended) => Adopted::Ended(ended.into()),
+            None => {
+                leftovers::kill(instance, &started).await;
+                Adopted::Ended(Exit { how: ExitHow::Lost, ran: None })
+            }
+        }
     }
 
     async fn found(&self) -> Vec<InstanceId> {
@@ -159,10 +164,15 @@ impl Driver for ProcessDriver {
 
     async fn remove(&self, instance: InstanceId) -> Result<(), DriverError> {
         self.sampler.forget(instance);
-        if let Adopted::Running(process) = self.adopt(instance).await {
-            process.kill().await;
+        match self.adopt(instance).await {
+            Adopted::Running(process) => {
+                process.kill().await;
+                process.wait().await;
+            }
+            Adopted::Ended(exit) if exit.how != ExitHow::Lost => {}
+            // Costs a look at every process of the machine, and is hardly ever needed.
+            _ => leftovers::kill_marked(instance, Some(self.root.clone())).await,
         }
-        leftovers::kill_marked(instance, Some(self.root.clone())).await;
         let dir = self.record_dir(instance);
         blocking(move || disk::remove_tree(&dir))
             .await
