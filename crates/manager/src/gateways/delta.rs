@@ -33,7 +33,8 @@ pub(super) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
 
 async fn run(core: &Core) {
     let mut steps = core.steps();
-    let mut teller = Teller { told: Revision(0), next: Instant::now() + ALIVE };
+    let at = core.cache.revision();
+    let mut teller = Teller { told: at, seen: at, next: Instant::now() + ALIVE };
     loop {
         let news = tokio::select! {
             step = steps.recv() => Some(step),
@@ -51,13 +52,18 @@ async fn run(core: &Core) {
 struct Teller {
     /// Gateways that got everything are at this revision.
     told: Revision,
+    /// Up to here all steps were looked at. The cache may be ahead: a sign of life that named its revision would skip
+    /// the items of steps that still wait to be told.
+    seen: Revision,
     /// When the next message is due at the latest.
     next: Instant,
 }
 
 impl Teller {
     async fn tell_step(&mut self, core: &Core, step: &CacheStep) {
-        if step.from == Revision(0) || step.from > self.told {
+        let missed = step.from > self.seen;
+        self.seen = self.seen.max(step.to);
+        if step.from == Revision(0) || missed {
             // Loaded anew, or steps were missed: what changed is not known item by item.
             return self.tell_gap(core).await;
         }
@@ -77,7 +83,7 @@ impl Teller {
 
     /// A sign of life; carries revisions that changed no item.
     async fn tell_alive(&mut self, core: &Core) {
-        let at = core.cache.revision();
+        let at = self.seen;
         if at == Revision(0) {
             self.next = Instant::now() + ALIVE;
             return;
