@@ -203,8 +203,8 @@ impl Build<'_> {
         for warning in summary.warnings.iter().take(20) {
             self.reporter.line(cut(&format!("note: {} was {}", warning.path.display(), warning.why))).await;
         }
-        let text =
-            format!("{} files, {} packed", summary.files, towpath_types::ByteSize(summary.stored_bytes));
+        let mib = summary.stored_bytes as f64 / f64::from(1 << 20);
+        let text = format!("{} files, {mib:.1} MiB packed", summary.files);
         self.reporter.line(text).await;
         self.stop.check()?;
         Ok(summary)

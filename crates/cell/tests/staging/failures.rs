@@ -19,7 +19,7 @@ async fn what_no_builder_knows_is_refused_with_a_list() {
     let yard = Yard::new().await;
     let (code, message) = yard.build(&[("notes.txt", "x"), ("b/c", "x")]).await.1.unwrap_err();
     assert_eq!(code, ErrorCode::NoBuilder);
-    for part in ["requirements.txt", "package.json", "Procfile", "there is: b, notes.txt"] {
+    for part in ["requirements.txt", "package.json", "Procfile", "there is b, notes.txt;"] {
         assert!(message.contains(part), "{part}: {message}");
     }
     let mut job = yard.job(yard.upload(tempfile::tempdir().unwrap().path()));

@@ -53,14 +53,14 @@ pub(crate) fn choose(
     }
     let found = RECIPES.iter().find_map(|recipe| recipe.detect(bench).map(|by| (*recipe, by)));
     found.ok_or_else(|| {
-        let mut message = "no builder recognises this source; looked for".to_owned();
-        for recipe in RECIPES {
-            let card = recipe.card();
-            message.push_str(&format!("\n  {:<9} {}", card.name, card.looks_for));
-        }
+        let cards = RECIPES.iter().map(|recipe| recipe.card());
+        let looked: Vec<String> = cards.map(|card| format!("{} ({})", card.looks_for, card.name)).collect();
         let names: Vec<String> = bench.source.list("").into_iter().take(20).map(|entry| entry.name).collect();
         let there = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-        message.push_str(&format!("\nin the top directory, where there is: {there}"));
+        let looked = looked.join("; ");
+        let message = format!(
+            "no builder recognises this source: in its top directory there is {there}; looked for {looked}"
+        );
         Refusal { code: ErrorCode::NoBuilder, message }
     })
 }
