@@ -7,6 +7,7 @@ use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::task::Waker;
 use tokio::net::TcpStream;
 
 /// Which way the client came.
@@ -73,6 +74,8 @@ pub(crate) struct Conn {
     pub(crate) head_late: Cell<bool>,
     /// Whether what follows an upgrade request is another protocol; `None` = not known yet.
     pub(crate) switched: Cell<Option<bool>>,
+    /// The connection's task, while it waits for the above.
+    pub(crate) hold_waker: RefCell<Option<Waker>>,
     /// Where a tunnel leads.
     pub(crate) tunnel: RefCell<Option<TunnelEnd>>,
     /// An answer was given before the request was read: read on for a moment before closing.
@@ -98,6 +101,7 @@ impl Conn {
             head_begun: Cell::new(false),
             head_late: Cell::new(false),
             switched: Cell::new(None),
+            hold_waker: RefCell::new(None),
             tunnel: RefCell::new(None),
             linger: Cell::new(false),
         })

@@ -126,6 +126,7 @@ impl GuardedIo {
 
     /// After an upgrade request: keep what comes, up to a bound, and notice when the client goes.
     fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        *self.conn.hold_waker.borrow_mut() = Some(cx.waker().clone());
         while self.held.len() < READ_BYTES {
             let mut bytes = [0; 4096];
             let mut read = ReadBuf::new(&mut bytes);

@@ -129,9 +129,7 @@ impl HeadScanner {
 
     fn request_line(&mut self, line: &[u8], at: usize) -> Result<(), Refusal> {
         let mut parts = line.splitn(3, |&b| b == b' ');
-        let (Some(method), Some(target), Some(version)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(Refusal::RequestLine);
-        };
+        let method = parts.next().unwrap_or_default();
         if method.is_empty()
             || method.len() > METHOD_BYTES
             || !method.iter().copied().all(is_method_byte)
@@ -139,6 +137,9 @@ impl HeadScanner {
         {
             return Err(Refusal::Method);
         }
+        let (Some(target), Some(version)) = (parts.next(), parts.next()) else {
+            return Err(Refusal::RequestLine);
+        };
         self.http11 = match version {
             b"HTTP/1.1" => true,
             b"HTTP/1.0" => false,

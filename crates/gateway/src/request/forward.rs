@@ -116,6 +116,10 @@ fn may_resend(record: &Record, fault: &AttemptFault, safe: bool, intact: bool) -
 }
 
 /// A response head from an instance.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "lives for a moment; a box would cost the common case an allocation"
+)]
 enum Answer {
     H1(h1::H1Reply, PoolKey),
     H2(Response<Incoming>, crate::upstream::h2::StreamGuard, PoolKey),

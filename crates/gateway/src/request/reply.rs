@@ -29,9 +29,12 @@ pub(crate) struct Stream {
     source: Source,
     key: PoolKey,
     idle_ms: u64,
+    /// How the body broke off; told one poll late, so that what came before it is written out.
+    broken: Option<io::Error>,
     record: Record,
 }
 
+#[expect(clippy::large_enum_variant, reason = "the large case is the common one")]
 enum Source {
     H1(H1Body),
     H2(Incoming, #[expect(dead_code, reason = "counts the stream until it is dropped")] StreamGuard),
@@ -89,7 +92,7 @@ fn stream(record: Record, source: Source, key: PoolKey) -> ReplyBody {
         record.conn.idle_ms.set(idle_ms);
         record.conn.phase.set(Phase::Streaming);
     }
-    ReplyBody::Stream(Box::new(Stream { source, key, idle_ms, record }))
+    ReplyBody::Stream(Box::new(Stream { source, key, idle_ms, broken: None, record }))
 }
 
 /// What the gateway adds to every instance's response.
@@ -148,6 +151,9 @@ impl Stream {
         if self.record.complete {
             return Poll::Ready(None);
         }
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let deadline = &self.record.deadline;
         let frame = match &mut self.source {
             Source::H1(body) => body.poll_frame(cx, deadline, self.idle_ms),
@@ -157,7 +163,7 @@ impl Stream {
             }),
         };
         if frame.is_pending() && deadline.is_over(cx) {
-            return Poll::Ready(Some(Err(self.fail(io::ErrorKind::TimedOut.into()))));
+            return self.fail(cx, io::ErrorKind::TimedOut.into());
         }
         match ready!(frame) {
             Some(Ok(frame)) => {
@@ -167,7 +173,7 @@ impl Stream {
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Some(Err(error)) => Poll::Ready(Some(Err(self.fail(error)))),
+            Some(Err(error)) => self.fail(cx, error),
             None => {
                 self.complete();
                 Poll::Ready(None)
@@ -190,10 +196,12 @@ impl Stream {
     }
 
     /// The instance's side broke in the middle: the client sees a response that ends early.
-    fn fail(&mut self, error: io::Error) -> io::Error {
+    fn fail(&mut self, cx: &Context<'_>, error: io::Error) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         self.record.error = Some(towpath_types::ErrorCode::UpstreamFailed);
         self.record.attempt_fails(true);
-        error
+        self.broken = Some(error);
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 

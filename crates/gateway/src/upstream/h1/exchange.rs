@@ -81,8 +81,12 @@ impl Exchange<'_> {
             if let Err(fault) = self.poll_send(cx) {
                 return Poll::Ready(Err(fault));
             }
+            let held = self.hold;
             if let Poll::Ready(reply) = self.poll_receive(cx) {
                 return Poll::Ready(reply);
+            }
+            if held && !self.hold {
+                continue;
             }
             if !self.sending.deadline.is_over(cx) {
                 return Poll::Pending;

@@ -66,8 +66,8 @@ pub(crate) fn parse(
         headers.remove(name);
     }
     let decoder = hop.decoder(status, method)?;
-    let keep =
-        hop.http11 != hop.close && (hop.http11 || hop.keep_alive) && !matches!(decoder, Decoder::UntilClose);
+    let lasts = !hop.close && (hop.http11 || hop.keep_alive);
+    let keep = lasts && !matches!(decoder, Decoder::UntilClose);
     Ok(ResponseHead { status, headers, decoder, keep, keep_seconds: hop.keep_seconds, upgrade: hop.upgrade })
 }
 

@@ -1,0 +1,250 @@
+//! The gateway on the bus: snapshot, deltas, announcements, reports, explanations.
+
+use crate::support::{PATIENCE, Rig, World, instance_id};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use towpath_bus::{Bus, BusState, MemoryBus, Subscription};
+use towpath_testkit::{HttpApp, wait};
+use towpath_types::Revision;
+use towpath_wire::cell::CellAnnounce;
+use towpath_wire::gateway::{
+    ExplainRequest, Explanation, GatewayDelta, GatewayReport, Item, SnapshotPage, SnapshotRequest,
+};
+use towpath_wire::{decode, encode, subject};
+
+/// Managers and cells, as far as a gateway can tell.
+struct Others {
+    bus: MemoryBus,
+    snapshots: Arc<AtomicU64>,
+    reports: Subscription,
+}
+
+fn items(world: &World) -> Vec<Item> {
+    world.items.iter().map(|item| serde_json::from_value(item.clone()).unwrap()).collect()
+}
+
+fn announce(world: &World, seq: u64, more: Value) -> CellAnnounce {
+    let mut cell = world.announce(seq);
+    for (key, value) in more.as_object().unwrap() {
+        cell[key] = value.clone();
+    }
+    serde_json::from_value(cell).unwrap()
+}
+
+impl Others {
+    /// Serves this world's items as a snapshot at a revision, one item a page.
+    async fn start(world: &World, revision: u64) -> Self {
+        let bus = MemoryBus::new();
+        let snapshots = Arc::new(AtomicU64::new(0));
+        let mut asked = bus.subscribe_queue(subject::GATEWAY_SNAPSHOT, subject::MANAGERS).await.unwrap();
+        let reports = bus.subscribe(subject::GATEWAY_REPORT_ALL).await.unwrap();
+        let (answering, count, items) = (bus.clone(), snapshots.clone(), items(world));
+        tokio::spawn(async move {
+            while let Some(message) = asked.next().await {
+                let request: SnapshotRequest = decode(&message.payload).unwrap();
+                let at: usize = request.cursor.map_or(0, |cursor| cursor.parse().unwrap());
+                count.fetch_add(u64::from(at == 0), Ordering::SeqCst);
+                let next = (at + 1 < items.len()).then(|| (at + 1).to_string());
+                let page = SnapshotPage {
+                    revision: Revision(revision + at as u64),
+                    items: vec![items[at].clone()],
+                    next,
+                };
+                answering.publish(&message.reply.unwrap(), Bytes::from(encode(&page))).await.unwrap();
+            }
+        });
+        Self { bus, snapshots, reports }
+    }
+
+    async fn delta(&self, from: u64, to: u64, put: Vec<Item>) {
+        let delta =
+            GatewayDelta { epoch: 1, from: Revision(from), to: Revision(to), put, delete: Vec::new() };
+        self.bus.publish(subject::GATEWAY_DELTA, Bytes::from(encode(&delta))).await.unwrap();
+    }
+
+    async fn announce(&self, announce: &CellAnnounce) {
+        self.bus
+            .publish(&subject::cell_announce(announce.cell), Bytes::from(encode(announce)))
+            .await
+            .unwrap();
+    }
+
+    /// The first report that satisfies.
+    async fn report(&mut self, what: &str, satisfies: impl Fn(&GatewayReport) -> bool) -> GatewayReport {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let next = tokio::time::timeout_at(end.into(), self.reports.next()).await;
+            let message = next.unwrap_or_else(|_| panic!("no report: {what}")).unwrap();
+            let report: GatewayReport = decode(&message.payload).unwrap();
+            if satisfies(&report) {
+                return report;
+            }
+        }
+    }
+
+    async fn rig(&self) -> Rig {
+        Rig::start_in(towpath_testkit::temp_dir(), |_| {}, Some(Arc::new(self.bus.clone()))).await
+    }
+}
+
+/// A blocking request off the runtime's thread.
+async fn get(rig: &Rig, host: &'static str, path: &'static str) -> u16 {
+    let mut client = rig.client();
+    tokio::task::spawn_blocking(move || {
+        client.request(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")).status
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn what_managers_and_cells_say_is_served_at_once_and_reported() {
+    let app = HttpApp::start("a");
+    let world = World::new().app("shop", json!({})).instance("shop", app.address());
+    let mut others = Others::start(&world, 10).await;
+    let rig = others.rig().await;
+    let report = others.report("the snapshot", |report| report.revision == Revision(10)).await;
+    assert_eq!(report.listeners, [format!("http://{}", rig.address)]);
+    assert_eq!(get(&rig, "shop.localhost", "/status/200").await, 503, "no instance yet");
+    let cell = announce(&world, 1, json!({}));
+    let begun = Instant::now();
+    others.announce(&cell).await;
+    others
+        .report("the announcement", |report| report.heard.get(&cell.cell).is_some_and(|heard| heard.seq == 1))
+        .await;
+    assert_eq!(get(&rig, "shop.localhost", "/status/200").await, 200, "what is reported is served");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!(get(&rig, "blog.localhost", "/status/200").await, 404);
+    others.delta(10, 11, items(&World::new().app("blog", json!({})))).await;
+    others.report("the delta", |report| report.revision == Revision(11)).await;
+    assert_eq!(get(&rig, "blog.localhost", "/status/200").await, 503);
+    assert_eq!(others.snapshots.load(Ordering::SeqCst), 1);
+    others.delta(20, 21, Vec::new()).await;
+    wait::poll_until(PATIENCE, "another snapshot", || {
+        (others.snapshots.load(Ordering::SeqCst) == 2).then_some(())
+    })
+    .await;
+    others.report("the second snapshot", |report| report.revision == Revision(10)).await;
+}
+
+#[tokio::test]
+async fn draining_instances_get_nothing_new_and_are_reported_until_they_are_free() {
+    let apps = [HttpApp::start("old"), HttpApp::start("new")];
+    let world = World::new().app("shop", json!({})).instance("shop", apps[0].address());
+    let mut others = Others::start(&world, 1).await;
+    let rig = others.rig().await;
+    others.report("the snapshot", |report| report.revision == Revision(1)).await;
+    let first = announce(&world, 1, json!({}));
+    others.announce(&first).await;
+    others.report("the announcement", |report| !report.heard.is_empty()).await;
+    let mut slow = rig.client();
+    slow.send("GET /delay/700 HTTP/1.1\r\nHost: shop.localhost\r\n\r\n");
+    wait::poll_until(PATIENCE, "the request at the app", || (apps[0].in_flight() > 0).then_some(())).await;
+    let mut next = World::new().app("shop", json!({}));
+    next = next
+        .instance_with("shop", apps[0].address(), json!({"state": "draining"}))
+        .instance("shop", apps[1].address());
+    others.announce(&announce(&next, 2, json!({}))).await;
+    let report =
+        others.report("the draining", |report| report.heard.values().any(|heard| heard.seq == 2)).await;
+    let old = instance_id(1).parse().unwrap();
+    assert_eq!(report.draining.get(&old), Some(&1));
+    for _ in 0..10 {
+        assert_eq!(get(&rig, "shop.localhost", "/status/200").await, 200);
+    }
+    assert_eq!((apps[0].requests(), apps[1].requests()), (1, 10));
+    others.report("the end of draining", |report| report.draining.is_empty()).await;
+    let answer = tokio::task::spawn_blocking(move || slow.answer().status).await.unwrap();
+    assert_eq!(answer, 200);
+}
+
+#[tokio::test]
+async fn a_gateway_starts_again_from_its_snapshot_with_nobody_on_the_bus() {
+    let app = HttpApp::start("a");
+    let world = World::new().app("shop", json!({})).instance("shop", app.address());
+    let mut others = Others::start(&world, 5).await;
+    let rig = others.rig().await;
+    others.report("the snapshot", |report| report.revision == Revision(5)).await;
+    others.announce(&announce(&world, 1, json!({}))).await;
+    others.report("the announcement", |report| !report.heard.is_empty()).await;
+    let file = rig.dir.path().join("snapshot.json");
+    wait::poll_until(PATIENCE, "the file with the endpoint", || {
+        std::fs::read_to_string(&file).ok().filter(|text| text.contains(&instance_id(1))).map(|_| ())
+    })
+    .await;
+    let dir = rig.stop().await;
+    for bus in [None, Some(Arc::new(MemoryBus::new()) as Arc<dyn Bus>)] {
+        let copy = towpath_testkit::temp_dir();
+        for name in ["snapshot.json", "gateway.json"] {
+            std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
+        }
+        let rig = Rig::start_in(copy, |_| {}, bus).await;
+        assert_eq!(get(&rig, "shop.localhost", "/status/200").await, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_bus_that_is_gone_expires_nobody() {
+    let app = HttpApp::start("a");
+    let world = World::new().app("shop", json!({})).instance("shop", app.address());
+    let mut others = Others::start(&world, 5).await;
+    let rig = others.rig().await;
+    others.report("the snapshot", |report| report.revision == Revision(5)).await;
+    others.announce(&announce(&world, 1, json!({}))).await;
+    others.report("the announcement", |report| !report.heard.is_empty()).await;
+    others.bus.set_state(BusState::Down);
+    assert_eq!(get(&rig, "shop.localhost", "/status/200").await, 200);
+    others.bus.set_state(BusState::Up);
+    others.report("a report after the bus came back", |_| true).await;
+    others.announce(&announce(&world, 2, json!({"leaving": true}))).await;
+    others.report("the leaving", |report| report.heard.is_empty()).await;
+    assert_eq!(get(&rig, "shop.localhost", "/status/200").await, 503);
+}
+
+#[tokio::test]
+async fn a_gateway_explains_without_sending() {
+    let app = HttpApp::start("a");
+    let world = World::new().app("shop", json!({})).instance("shop", app.address()).instance_with(
+        "shop",
+        app.address(),
+        json!({"lane": "blue"}),
+    );
+    let mut others = Others::start(&world, 5).await;
+    let rig = others.rig().await;
+    others.report("the snapshot", |report| report.revision == Revision(5)).await;
+    others.announce(&announce(&world, 1, json!({}))).await;
+    others.report("the announcement", |report| !report.heard.is_empty()).await;
+    let request = ExplainRequest {
+        method: "GET".into(),
+        host: "shop.localhost".into(),
+        target: "/x?y=1".into(),
+        headers: vec![("towpath-lane".into(), "blue".into())],
+        client: "10.0.0.1".into(),
+    };
+    let id = rig.gateway.as_ref().unwrap().id();
+    let answer = others
+        .bus
+        .request(&subject::gateway_explain(id), Bytes::from(encode(&request)), PATIENCE)
+        .await
+        .unwrap();
+    let explanation: Explanation = decode(&answer).unwrap();
+    assert_eq!(explanation.gateway, id);
+    assert_eq!(explanation.route.as_deref(), Some("shop.localhost/"));
+    assert_eq!((explanation.lane.as_str(), explanation.tier), ("blue", Some(2)));
+    assert_eq!(explanation.endpoints.len(), 2);
+    assert!(explanation.error.is_none());
+    assert_eq!(app.requests(), 0);
+}
+
+#[tokio::test]
+async fn a_leaving_gateway_says_so() {
+    let mut others = Others::start(&World::new().app("shop", json!({})), 1).await;
+    let rig = others.rig().await;
+    others.report("the snapshot", |report| report.revision == Revision(1) && !report.leaving).await;
+    let stopping = tokio::spawn(rig.stop());
+    others.report("the goodbye", |report| report.leaving).await;
+    stopping.await.unwrap();
+}

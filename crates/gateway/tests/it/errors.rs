@@ -1,0 +1,99 @@
+//! Errors of the gateway's own: stable codes, in the form that the client likes.
+
+use crate::support::{Raw, Rig, World, app_ref, dead_address};
+use serde_json::json;
+use towpath_testkit::HttpApp;
+
+#[tokio::test]
+async fn each_kind_of_absence_has_its_code() {
+    let mut world = World::new().app("empty", json!({})).app("dead", json!({"retry": {"retries": 0}}));
+    world = world.instance("dead", dead_address()).item(json!({
+        "kind": "app", "app": app_ref("stopped"), "upstream": {}, "stopped": true, "lanes": ["base"],
+    }));
+    world = world
+        .item(json!({"kind": "route", "host": "stopped.localhost", "path": "/", "app": app_ref("stopped")}));
+    let rig = Rig::start(world).await;
+    for (host, status, code) in [
+        ("nobody.localhost", 404, "no_route"),
+        ("stopped.localhost", 503, "app_stopped"),
+        ("empty.localhost", 503, "no_endpoint"),
+        ("dead.localhost", 502, "connect_failed"),
+    ] {
+        let answer = rig.get(host, "/");
+        assert_eq!((answer.status, &answer.json()["code"]), (status, &json!(code)), "{host}");
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        assert_eq!(answer.json()["status"], status);
+        assert_eq!(answer.json()["instance"], answer.header("x-request-id").unwrap());
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        let html = rig.client().request(&format!(
+            "GET / HTTP/1.1\r\nHost: {host}\r\nAccept: text/html,*/*;q=0.8\r\nX-Request-Id: my-id\r\n\r\n"
+        ));
+        assert_eq!((html.status, html.header("content-type")), (status, Some("text/html; charset=utf-8")));
+        let page = html.text();
+        assert!(
+            page.contains(code)
+                && page.contains("my-id")
+                && !page.contains("src=")
+                && !page.contains("href="),
+            "{page}"
+        );
+        let mut client = rig.client();
+        let head = client.request(&format!("HEAD / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!((head.status, head.body.len()), (status, 0));
+        assert_eq!(
+            client.request(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).status,
+            status,
+            "the connection stays"
+        );
+    }
+}
+
+#[tokio::test]
+async fn timeouts_have_their_codes_and_never_outlive_the_total() {
+    let raw = Raw::start(|_, mut client| {
+        client.read_request();
+        client.rest();
+    });
+    let app = |timeouts| json!({"timeouts": timeouts, "retry": {"retries": 5, "min_per_10s": 100}, "ejection": {"consecutive": 0, "rate": 0.0}});
+    let mut world = World::new()
+        .app("try", app(json!({"response": "200ms"})))
+        .app("total", app(json!({"response": "400ms", "total": "600ms"})));
+    for name in ["try", "total", "total", "total", "total"] {
+        world = world.instance(name, raw.address);
+    }
+    let rig = Rig::start(world).await;
+    let answer = rig.get("try.localhost", "/");
+    assert_eq!((answer.status, &answer.json()["code"]), (504, &json!("upstream_timeout")));
+    let begun = std::time::Instant::now();
+    let before = raw.connections();
+    let answer = rig.get("total.localhost", "/");
+    assert_eq!(answer.status, 504);
+    let took = begun.elapsed();
+    assert!(took.as_millis() < 1500, "four tries of 400 ms within a total of 600 ms took {took:?}");
+    assert_eq!(raw.connections() - before, 2);
+}
+
+#[tokio::test]
+async fn a_stream_that_falls_silent_is_ended() {
+    let raw = Raw::start(|_, mut client| {
+        client.read_request();
+        client.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        client.rest();
+    });
+    let world =
+        World::new().app("shop", json!({"timeouts": {"idle": "200ms"}})).instance("shop", raw.address);
+    let rig = Rig::start(world).await;
+    let mut client = rig.client();
+    client.send("GET / HTTP/1.1\r\nHost: shop.localhost\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.rest(), b"hello");
+}
+
+#[tokio::test]
+async fn a_stream_that_goes_on_outlives_total_and_idle() {
+    let app = HttpApp::start("a");
+    let timeouts = json!({"timeouts": {"idle": "400ms", "total": "300ms"}});
+    let rig = Rig::start(World::new().app("shop", timeouts).instance("shop", app.address())).await;
+    let answer = rig.get("shop.localhost", "/sse/10/100");
+    assert!(answer.text().ends_with("data: event 9\n\n"));
+}

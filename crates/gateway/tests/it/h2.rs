@@ -1,0 +1,244 @@
+//! HTTP/2 on both sides, and TLS.
+
+use crate::support::{Raw, Rig, World};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, Version};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use towpath_gateway::TlsSettings;
+use towpath_testkit::{HttpApp, tls::Authority};
+
+type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
+
+fn full(text: &'static str) -> Body {
+    Full::new(Bytes::from_static(text.as_bytes())).boxed()
+}
+
+async fn connect(address: SocketAddr) -> SendRequest<Body> {
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (send, conn) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(conn);
+    send
+}
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(format!("http://shop.localhost{path}")).body(full("")).unwrap()
+}
+
+async fn read(response: Response<Incoming>) -> (Bytes, Option<HeaderMap>) {
+    let body = response.into_body().collect().await.unwrap();
+    let trailers = body.trailers().cloned();
+    (body.to_bytes(), trailers)
+}
+
+async fn json_of(response: Response<Incoming>) -> Value {
+    serde_json::from_slice(&read(response).await.0).unwrap()
+}
+
+fn world(app: SocketAddr, protocol: &str) -> World {
+    World::new().app("shop", json!({})).instance_with("shop", app, json!({"protocol": protocol}))
+}
+
+#[tokio::test]
+async fn both_versions_are_spoken_on_one_port_and_towards_both_kinds_of_instances() {
+    for (protocol, version) in [("http1", "HTTP/1.1"), ("h2c", "HTTP/2.0")] {
+        let app = HttpApp::start("a");
+        let rig = Rig::start(world(app.address(), protocol)).await;
+        assert_eq!(rig.get("shop.localhost", "/").json()["version"], version);
+        let mut send = connect(rig.address).await;
+        let response = send.send_request(get("/x?y=1")).await.unwrap();
+        assert_eq!((response.status().as_u16(), response.version()), (200, Version::HTTP_2));
+        assert!(response.headers().contains_key("x-request-id"));
+        let seen = json_of(response).await;
+        assert_eq!((&seen["version"], &seen["path"]), (&json!(version), &json!("/x?y=1")));
+        let post = Request::post("http://shop.localhost/body").body(full("hello")).unwrap();
+        assert_eq!(read(send.send_request(post).await.unwrap()).await.0, "hello");
+        let mut many = Vec::new();
+        for _ in 0..50 {
+            let mut send = send.clone();
+            many.push(tokio::spawn(async move {
+                read(send.send_request(get("/bytes/5000")).await.unwrap()).await.0.len()
+            }));
+        }
+        for one in many {
+            assert_eq!(one.await.unwrap(), 5000);
+        }
+    }
+}
+
+#[tokio::test]
+async fn cookies_are_joined_and_the_host_is_written_for_http_1_instances() {
+    let app = HttpApp::start("a");
+    let rig = Rig::start(world(app.address(), "http1")).await;
+    let mut request = get("/");
+    request.headers_mut().append("cookie", "a=1".parse().unwrap());
+    request.headers_mut().append("cookie", "b=2".parse().unwrap());
+    let seen = json_of(connect(rig.address).await.send_request(request).await.unwrap()).await;
+    let headers = seen["headers"].as_array().unwrap();
+    let values =
+        |name: &str| headers.iter().filter(|pair| pair[0] == name).map(|pair| &pair[1]).collect::<Vec<_>>();
+    assert_eq!(values("cookie"), [&json!("a=1; b=2")]);
+    assert_eq!(values("host"), [&json!("shop.localhost")]);
+    assert_eq!(values("via"), [&json!("2 towpath")]);
+}
+
+/// What a gRPC server is to the gateway: HTTP/2, a stream of messages, the status in trailers.
+async fn grpc_like() -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let service = hyper::service::service_fn(|request: Request<Incoming>| async move {
+                assert_eq!(request.headers()["te"], "trailers");
+                assert_eq!(request.headers()["content-type"], "application/grpc");
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
+                let frames = vec![Ok::<_, Infallible>(Frame::data(body)), Ok(Frame::trailers(trailers))];
+                Ok::<_, Infallible>(
+                    Response::builder()
+                        .header("content-type", "application/grpc")
+                        .body(StreamBody::new(futures::stream::iter(frames)))
+                        .unwrap(),
+                )
+            });
+            tokio::spawn(
+                hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service),
+            );
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn grpc_goes_through_with_its_trailers() {
+    let rig = Rig::start(world(grpc_like().await, "h2c")).await;
+    let request = Request::post("http://shop.localhost/pkg.Service/Method")
+        .header("te", "trailers")
+        .header("content-type", "application/grpc")
+        .body(full("\0\0\0\0\x02hi"))
+        .unwrap();
+    let response = connect(rig.address).await.send_request(request).await.unwrap();
+    let (body, trailers) = read(response).await;
+    assert_eq!(
+        (&body[..], &trailers.unwrap()["grpc-status"]),
+        (b"\0\0\0\0\x02hi".as_slice(), &"0".parse::<http::HeaderValue>().unwrap())
+    );
+}
+
+#[tokio::test]
+async fn tls_serves_what_the_client_asks_for_by_alpn() {
+    let (authority, app) = (Authority::new(), HttpApp::start("a"));
+    let certificate = authority.issue(&["shop.localhost"]);
+    let dir = towpath_testkit::temp_dir();
+    let (chain, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&chain, certificate.certificate).unwrap();
+    std::fs::write(&key, certificate.key).unwrap();
+    let rig = Rig::start_with(
+        world(app.address(), "http1"),
+        |settings| {
+            settings.tls =
+                vec![TlsSettings { listen: "127.0.0.1:0".parse().unwrap(), certificate: chain, key }]
+        },
+        None,
+    )
+    .await;
+    let address = rig.gateway.as_ref().unwrap().addresses()[1];
+    let mut roots = rustls::RootCertStore::empty();
+    use rustls::pki_types::pem::PemObject;
+    roots
+        .add(rustls::pki_types::CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap())
+        .unwrap();
+    for protocol in ["h2", "http/1.1"] {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots.clone())
+            .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let name = "shop.localhost".try_into().unwrap();
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol.as_bytes()));
+        let response = if protocol == "h2" {
+            let (mut send, conn) =
+                http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(conn);
+            send.send_request(get("/")).await.unwrap()
+        } else {
+            let (mut send, conn) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(conn);
+            let request = Request::get("/").header("host", "shop.localhost").body(full("")).unwrap();
+            send.send_request(request).await.unwrap()
+        };
+        let seen = json_of(response).await;
+        let headers = seen["headers"].as_array().unwrap();
+        assert!(headers.iter().any(|pair| pair[0] == "x-forwarded-proto" && pair[1] == "https"), "{seen}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_only_resets_streams_is_sent_away() {
+    let app = HttpApp::start("a");
+    let rig = Rig::start(world(app.address(), "http1")).await;
+    let mut client = rig.client();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    // GET http://shop.localhost/ by the static table: :method, :scheme, :path, :authority as a literal.
+    let mut block = vec![0x82, 0x86, 0x84, 0x41, 14];
+    block.extend_from_slice(b"shop.localhost");
+    let mut frames = Vec::new();
+    for n in 0..2000_u32 {
+        let stream = (2 * n + 1).to_be_bytes();
+        frames.extend_from_slice(&[0, 0, block.len() as u8, 1, 5]);
+        frames.extend_from_slice(&stream);
+        frames.extend_from_slice(&block);
+        frames.extend_from_slice(&[0, 0, 4, 3, 0]);
+        frames.extend_from_slice(&stream);
+        frames.extend_from_slice(&[0, 0, 0, 8]);
+    }
+    let mut stream = client.stream.try_clone().unwrap();
+    std::thread::spawn(move || std::io::Write::write_all(&mut stream, &frames));
+    let rest = client.rest();
+    let goaway = rest.windows(9).any(|frame| frame[..4] == [0, 0, frame[2], 7] && frame[4] == 0);
+    assert!(goaway || rest.len() < 100_000, "the connection ended with {} bytes", rest.len());
+    assert_eq!(rig.get("shop.localhost", "/status/200").status, 200, "others are served");
+}
+
+#[tokio::test]
+async fn a_stream_that_the_instance_refused_unprocessed_is_sent_again_even_a_post() {
+    // One endpoint answers every stream with REFUSED_STREAM; the other one serves.
+    let raw = Raw::start(|_, mut client| {
+        client.bytes(24);
+        client.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        loop {
+            let frame = client.bytes(9);
+            client.bytes(usize::from(frame[1]) << 8 | usize::from(frame[2]));
+            if frame[3] == 1 {
+                client.send([[0, 0, 4, 3, 0].as_slice(), &frame[5..9], &[0, 0, 0, 7]].concat());
+            }
+        }
+    });
+    let app = HttpApp::start("a");
+    let h2c = json!({"protocol": "h2c"});
+    let world = World::new()
+        .app("shop", json!({"balancer": "roundrobin"}))
+        .instance_with("shop", raw.address, h2c.clone())
+        .instance_with("shop", app.address(), h2c);
+    let rig = Rig::start(world).await;
+    for _ in 0..4 {
+        let answer = rig
+            .client()
+            .request("POST /status/200 HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(answer.status, 200);
+    }
+    assert!(raw.connections() > 0);
+    assert!(rig.metric("towpath_gateway_retries_total") > 0.0);
+}

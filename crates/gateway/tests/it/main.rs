@@ -1,0 +1,24 @@
+//! The gateway with real sockets, real apps and an in-memory bus.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    reason = "test code"
+)]
+
+mod bodies;
+mod control;
+mod drain;
+mod errors;
+mod framing;
+mod h2;
+mod heads;
+mod lanes;
+mod limits;
+mod retries;
+mod seen;
+mod sticky;
+mod support;
+mod upgrades;
