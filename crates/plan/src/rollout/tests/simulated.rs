@@ -31,7 +31,7 @@ fn check(world: &World, before: &GroupStatus, plan: &GroupPlan, serving_before: 
         assert!(running <= most, "{running} run, {most} at most");
     }
     // Plans alone never bring the serving ones below the count (or below what there was).
-    let lost = |cell: CellId| world.cells.iter().any(|c| c.id == cell && !(c.up && c.reachable));
+    let lost = |id: CellId| world.cells.iter().any(|cell| cell.id == id && world.is_lost(cell));
     let still =
         status.assignments.iter().filter(|a| a.wanted == Wanted::Run && serving_before.contains(&a.instance));
     let kept = still.count();
@@ -145,8 +145,15 @@ fn play(seed: u64, cells: u8, gateways: usize, steps: usize) -> World {
     world
 }
 
+/// Sixty worlds, or as many as `PROPTEST_CASES` says.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 60 };
+    ProptestConfig { cases, ..default }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn whatever_happens_the_invariants_hold_and_in_the_end_all_is_as_wanted(

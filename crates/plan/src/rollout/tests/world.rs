@@ -252,6 +252,11 @@ impl World {
         plan
     }
 
+    /// Whether a cell is away, or was so long that it counts as lost until it speaks again.
+    pub(super) fn is_lost(&self, cell: &Cell) -> bool {
+        !(cell.up && cell.reachable) || self.now_ms - cell.told_ms >= self.policy.lost_ms
+    }
+
     fn announce_all(&mut self) {
         for index in 0..self.cells.len() {
             self.announce(index);
