@@ -18,7 +18,7 @@ venv|python3 -c "import ensurepip"|python3-venv python3-pip|installs packages of
 node|have node|nodejs|runs the Node sample apps
 npm|have npm|npm|installs packages of Node apps
 java|have javac|default-jdk-headless|builds and runs the Java sample app
-maven|have mvn|maven|builds the Java sample app
+maven|have mvn && [ -e /usr/share/maven-repo/org/apache/maven/plugins/maven-jar-plugin ] && [ -e /usr/share/maven-repo/org/apache/maven/plugins/maven-compiler-plugin ] && [ -e /usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin ]|maven libmaven-jar-plugin-java libmaven-compiler-plugin-java libmaven-resources-plugin-java libsurefire-java|builds the Java sample app, with plugins that need no download
 go|have go|golang-go|builds the Go sample app
 php|have php|php-cli|runs the PHP sample app
 curl|have curl|curl|talks to the demo

@@ -25,3 +25,21 @@ async fn an_instance_is_started_announced_ready_drained_and_stopped() {
     assert!(!stage.instance_dir(id).exists());
     stage.end().await;
 }
+
+#[tokio::test]
+async fn an_instance_that_ends_while_it_drains_stays_ended_unless_it_is_wanted_again() {
+    let mut stage = Stage::new().await;
+    stage.start().await;
+    let spec = stage.spec(&[("app.py", SERVER)], "exec python3 app.py");
+    let id = spec.instance;
+    stage.want(vec![InstanceSpec { wanted: Wanted::Drain, ..spec.clone() }]).await;
+    let draining = stage.until("its process", |a| a.instances.first().is_some_and(|r| r.pid > 0)).await;
+    let pid = nix::unistd::Pid::from_raw(draining.instances[0].pid.cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let ended =
+        stage.until("its end", |a| a.instances[0].pid == 0 && !a.instances[0].reason.is_empty()).await;
+    assert_eq!(ended.instances[0].state, InstanceState::Draining);
+    stage.want(vec![spec]).await;
+    assert_eq!(stage.until_state(id, InstanceState::Ready).await.restarts, 1);
+    stage.end().await;
+}

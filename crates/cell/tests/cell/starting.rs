@@ -256,3 +256,21 @@ async fn the_first_of_many_copies_fetches_for_all() {
     assert!(stage.settings.address == IpAddr::from([127, 0, 0, 1]));
     stage.end().await;
 }
+
+#[tokio::test]
+async fn a_full_disk_is_said_and_nothing_is_fetched() {
+    let mut stage = Stage::new().await;
+    stage.settings.disk_reserve = towpath_types::ByteSize(u64::MAX / 2);
+    stage.start().await;
+    let spec = stage.spec(&[], "exec sleep 1000");
+    let id = spec.instance;
+    stage.want(vec![spec]).await;
+    let report = stage.until_state(id, InstanceState::Failed).await;
+    assert!(
+        report.reason.starts_with("the cell's disk is too full for the release: it needs about"),
+        "{}",
+        report.reason
+    );
+    assert_eq!(*stage.blobs.requests.lock().unwrap(), 0);
+    stage.end().await;
+}
