@@ -1,6 +1,8 @@
 //! One task looks after each instance; this is the set of them.
 
+mod bring_up;
 mod life;
+mod watching;
 
 use crate::CellSettings;
 use crate::artifact::Artifacts;

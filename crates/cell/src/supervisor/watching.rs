@@ -1,0 +1,194 @@
+//! Watching a running process: its end, its health, and whether it is still wanted.
+
+use super::Goal;
+use super::life::Life;
+use crate::driver::Process;
+use crate::health::{
+    Health, Listening, ProbeFailure, Verdict, explain_silence, listening, probe, start_pause,
+};
+use crate::instance::memory_limit;
+use crate::reason;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use towpath_types::health::Probe;
+use towpath_types::spec::Wanted;
+use towpath_wire::cell::InstanceState;
+
+/// An instance that is only checked for its process is ready when it has run for so long.
+const PROCESS_SETTLES: Duration = Duration::from_millis(200);
+
+/// A serving instance that is ended is announced so long before SIGTERM.
+const GATEWAYS_HEAR: Duration = Duration::from_millis(50);
+
+/// A hung instance that is started anew gets so long to say why.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Why watching ended.
+pub(super) enum Outcome {
+    /// It is not wanted any more; it has ended.
+    Unwanted,
+    /// It ended by itself, or had to be ended, after being healthy for so long.
+    Ended(String, Duration),
+}
+
+/// Why a check failed.
+#[derive(Debug, Clone, thiserror::Error)]
+enum Trouble {
+    #[error(transparent)]
+    Probe(#[from] ProbeFailure),
+    #[error("its port was taken by another process of the machine")]
+    PortTaken,
+}
+
+impl Life {
+    /// Watches a running instance until it ends, by itself or because it is not wanted.
+    pub(super) async fn watch(&mut self, process: Box<dyn Process>, was_ready: bool) -> Outcome {
+        let process: Arc<dyn Process> = Arc::from(process);
+        let mut health =
+            if was_ready { Health::ready(Instant::now()) } else { Health::starting(Instant::now()) };
+        let mut verdict = if was_ready { Verdict::Ready } else { Verdict::Starting };
+        let mut probes = 0;
+        self.context.board.change(self.instance, |card| {
+            (card.started, card.port) = (Some(process.started().clone()), self.port);
+        });
+        let outcome = loop {
+            let Some(spec) = self.wish() else {
+                self.end(&*process).await;
+                break Outcome::Unwanted;
+            };
+            let check = self.check(&*process, verdict, probes);
+            let result = tokio::select! {
+                biased;
+                exit = process.wait() => {
+                    let healthy = health.healthy_for(Instant::now());
+                    break Outcome::Ended(reason::of_exit(exit, memory_limit(&spec)), healthy);
+                }
+                changed = self.goal.changed() => {
+                    if changed.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                    if self.wish().is_some() {
+                        self.show_verdict(verdict, None);
+                    }
+                    continue;
+                }
+                result = check => result,
+            };
+            probes += 1;
+            verdict = health.judge(&spec.health, result.is_ok(), Instant::now());
+            self.show_verdict(verdict, result.as_ref().err().cloned());
+            if let Some(reason) = self.give_up(&*process, verdict, result.err()).await {
+                end_gently(&*process, LAST_WORDS.min(spec.grace.duration())).await;
+                break Outcome::Ended(reason, Duration::ZERO);
+            }
+        };
+        self.context.board.change(self.instance, |card| card.started = None);
+        self.context.ledger.change_entry(self.instance, |entry| (entry.started, entry.ready) = (None, false));
+        outcome
+    }
+
+    /// Waits for the next probe's time and probes.
+    fn check(
+        &self,
+        process: &dyn Process,
+        verdict: Verdict,
+        probes: u32,
+    ) -> impl Future<Output = Result<(), Trouble>> + use<> {
+        let (spec, port) = (Arc::clone(&self.spec), self.port);
+        let at = SocketAddr::new(self.context.settings.address, port);
+        let is_first = verdict == Verdict::Starting;
+        let shim = process.started().shim.pid;
+        let pause = match verdict {
+            Verdict::Starting if spec.health.probe == Probe::Process => PROCESS_SETTLES,
+            Verdict::Starting => start_pause(probes),
+            // An adopted instance is looked at soon.
+            _ if probes == 0 => Duration::from_millis(50),
+            _ => spec.health.interval.duration(),
+        };
+        async move {
+            tokio::time::sleep(pause).await;
+            probe(&spec.health.probe, spec.protocol, at, spec.health.timeout.duration()).await?;
+            if is_first && spec.health.probe != Probe::Process {
+                let owner = tokio::task::spawn_blocking(move || listening(shim, port)).await;
+                if matches!(owner, Ok(Listening::Foreign)) {
+                    return Err(Trouble::PortTaken);
+                }
+            }
+            Ok(())
+        }
+    }
+
+    fn show_verdict(&self, verdict: Verdict, trouble: Option<Trouble>) {
+        let text = || trouble.as_ref().map_or_else(String::new, ToString::to_string);
+        let (state, reason) = match verdict {
+            _ if self.spec.wanted == Wanted::Drain => (InstanceState::Draining, String::new()),
+            Verdict::Starting => return self.show_start(),
+            Verdict::Ready => (InstanceState::Ready, String::new()),
+            Verdict::Unhealthy | Verdict::Hopeless | Verdict::StartFailed => {
+                (InstanceState::Unhealthy, text())
+            }
+        };
+        if verdict == Verdict::StartFailed {
+            return;
+        }
+        if state == InstanceState::Ready
+            && self.context.ledger.read(|l| l.instances.get(&self.instance).is_some_and(|entry| !entry.ready))
+        {
+            self.context.ledger.change_entry(self.instance, |entry| entry.ready = true);
+        }
+        self.show(state, reason);
+    }
+
+    /// Why the running instance has to be ended and started anew, if it has to.
+    async fn give_up(
+        &self,
+        process: &dyn Process,
+        verdict: Verdict,
+        trouble: Option<Trouble>,
+    ) -> Option<String> {
+        let limit = self.spec.health.start_timeout.duration();
+        match (verdict, trouble) {
+            (_, Some(Trouble::PortTaken)) => Some(Trouble::PortTaken.to_string()),
+            (Verdict::StartFailed, Some(Trouble::Probe(ProbeFailure::NoConnection(port)))) => {
+                let (shim, at) =
+                    (process.started().shim.pid, SocketAddr::new(self.context.settings.address, port));
+                let why =
+                    tokio::task::spawn_blocking(move || explain_silence(shim, at)).await.unwrap_or_default();
+                Some(format!("did not become healthy within {}: {why}", reason::time(limit)))
+            }
+            (Verdict::StartFailed, trouble) => {
+                let why = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));
+                Some(format!("did not become healthy within {}{why}", reason::time(limit)))
+            }
+            (Verdict::Hopeless, _) => Some(format!("stayed unhealthy for {}", reason::time(limit))),
+            _ => None,
+        }
+    }
+
+    /// SIGTERM, grace, SIGKILL.
+    async fn end(&self, process: &dyn Process) {
+        let within = match &*self.goal.borrow() {
+            Goal::End(within) => *within,
+            Goal::Keep(_) => Duration::MAX,
+        };
+        let grace = self.spec.grace.duration().min(within);
+        let served = self.context.board.state(self.instance).is_some_and(InstanceState::serves);
+        self.show(InstanceState::Stopping, String::new());
+        if served {
+            // It was not drained: gateways at least hear of it before it refuses connections.
+            let _ = tokio::time::timeout(GATEWAYS_HEAR.min(grace), process.wait()).await;
+        }
+        end_gently(process, grace).await;
+    }
+}
+
+/// SIGTERM, grace, SIGKILL.
+async fn end_gently(process: &dyn Process, grace: Duration) {
+    process.terminate().await;
+    if tokio::time::timeout(grace, process.wait()).await.is_err() {
+        tracing::info!(pid = process.started().app.pid, ?grace, "an instance ignores SIGTERM; killing it");
+        process.kill().await;
+        process.wait().await;
+    }
+}
