@@ -4,7 +4,7 @@ use super::ApiState;
 use super::auth::Caller;
 use super::body::{Checked, Doc};
 use super::problem::{FieldError, Outcome, Problem, ProblemBody};
-use super::query::{Change, InSpace, Listing, Params, Segments, in_space};
+use super::query::{Change, InSpace, Listing, Params, Segments, Wait, in_space};
 use super::reading::{List, page_query, read_answer, resource, tagged};
 use super::validate;
 use super::view::{AppView, OperationView, sees_env};
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use towpath_store::{Expect, Write};
 use towpath_types::spec::{AppSpec, GroupSpec};
 use towpath_types::upstream::UpstreamSpec;
-use towpath_types::{AppRef, Kind, LaneName};
+use towpath_types::{AppRef, Kind, LaneName, Millis};
 
 /// An app to make or replace.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
@@ -70,6 +70,12 @@ in_space! {
         /// The lane; absent = what all lanes of the app share.
         #[param(value_type = Option<String>)]
         lane: Option<LaneName>,
+        /// `revision` = answer only when all live gateways serve the change.
+        #[param(inline)]
+        wait: Option<Wait>,
+        /// Longest wait for that; 10s when absent.
+        #[param(value_type = Option<String>, example = "10s")]
+        wait_timeout: Option<Millis>,
     }
 }
 
@@ -96,7 +102,7 @@ pub(crate) async fn list_apps(
 ) -> Outcome<Response> {
     let page = page_query(Kind::App, Some(&query.space()), query.limit, query.cursor.as_deref())?;
     let page = state.read_list(page).await?;
-    let items = page.records.iter().filter_map(|record| state.app_view(record, &caller).ok()).collect();
+    let items = state.app_views(&page.records, &caller);
     Ok(read_answer(page.stale, &List { items, next: page.next, revision: page.revision }))
 }
 
@@ -196,7 +202,7 @@ pub(crate) async fn delete_app(
         state.core.store.get(&keys::app_key(&app)).await?.ok_or_else(|| Problem::not_found(no_app(&app)))?;
     conditions.check(Some(&present))?;
     let new = NewOperation { app, lane: LaneName::base(), input: Input::Delete, by: caller.name };
-    state.accept(new, &conditions).await
+    state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
 /// The environment of an app, or of one of its lanes (without the app's).
@@ -252,7 +258,8 @@ pub(crate) async fn patch_env(
     };
     let present = state.core.store.get(&key).await?.ok_or_else(|| Problem::not_found(no_app(&app)))?;
     conditions.check(Some(&present))?;
-    state.accept(NewOperation { app, lane, input, by: caller.name }, &conditions).await
+    let new = NewOperation { app, lane, input, by: caller.name };
+    state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
 impl ApiState {

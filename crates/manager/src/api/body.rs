@@ -17,6 +17,8 @@ use towpath_types::ErrorCode;
 
 /// Largest JSON body in bytes.
 pub(crate) const MAX_JSON: usize = 1024 * 1024;
+/// Longest time for a body to arrive.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 /// Errors after which reading gives up.
 const MAX_ERRORS: usize = 64;
 
@@ -49,7 +51,11 @@ impl<S: Send + Sync, T: Checked> FromRequest<S> for Doc<T> {
 
 /// The whole body, within the limit.
 async fn read_bytes(body: Body) -> Result<bytes::Bytes, Problem> {
-    match Limited::new(body, MAX_JSON).collect().await {
+    let read = tokio::time::timeout(PATIENCE, Limited::new(body, MAX_JSON).collect()).await;
+    let Ok(read) = read else {
+        return Err(Problem::new(ErrorCode::ClientTimeout, "the body did not arrive in time"));
+    };
+    match read {
         Ok(whole) => Ok(whole.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(
             ErrorCode::BodyTooLarge,

@@ -115,3 +115,34 @@ pub(crate) const REVISION: HeaderName = HeaderName::from_static("towpath-revisio
 pub(crate) const STALE: HeaderName = HeaderName::from_static("towpath-stale");
 /// What `?wait=` came to.
 pub(crate) const WAITED: HeaderName = HeaderName::from_static("towpath-wait");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::middleware::from_fn;
+    use axum::routing::get;
+    use http_body_util::BodyExt;
+    use tower::Service;
+
+    #[tokio::test]
+    async fn a_panic_ends_its_own_request_alone() {
+        async fn panics() {
+            panic!("on purpose");
+        }
+        let mut router: Router = Router::new()
+            .route("/panic", get(panics))
+            .route("/fine", get(|| async { "fine" }))
+            .layer(from_fn(edge));
+        let request =
+            |path: &str| Request::get(path).header("x-request-id", "r1").body(Body::empty()).unwrap();
+        let answer = router.call(request("/panic")).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(answer.headers()["x-request-id"], "r1");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&problem["code"], &problem["instance"]), (&"internal".into(), &"r1".into()));
+        assert!(!problem.to_string().contains("on purpose"));
+        assert_eq!(router.call(request("/fine")).await.unwrap().status(), StatusCode::OK);
+    }
+}

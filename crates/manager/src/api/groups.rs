@@ -11,7 +11,7 @@ use super::validate;
 use super::view::{GroupView, OperationView};
 use super::writing::Conditions;
 use crate::core::keys::{self, GroupRef};
-use crate::operations::{GroupChange, Input, NewOperation};
+use crate::operations::{GroupChange, Input, NewOperation, RouteIndex};
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Deserializer};
@@ -69,7 +69,8 @@ pub(crate) async fn list_groups(
 ) -> Outcome<Response> {
     let app = query.app(&app)?;
     let read = state.read_existing(&keys::app_key(&app), format!("app {}", app.app)).await?;
-    let items = state.group_views(&app, &caller);
+    let routes = RouteIndex::of(&state.core, Some(&app));
+    let items = state.group_views(&app, &routes, &caller);
     Ok(read_answer(read.stale, &List { items, next: None, revision: state.core.cache.revision() }))
 }
 
@@ -96,7 +97,8 @@ pub(crate) async fn patch_group(
     };
     let settings = !change.env.is_empty() || change.limits != Limits::default() || change.health.is_some();
     let input = if settings { Input::Update(change) } else { Input::Scale(change) };
-    state.accept(NewOperation { app: group.app, lane: group.lane, input, by: caller.name }, &conditions).await
+    let new = NewOperation { app: group.app, lane: group.lane, input, by: caller.name };
+    state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
 /// Replaces every instance of a group, rolling.
@@ -113,7 +115,7 @@ pub(crate) async fn restart_group(
     let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
     state.existing_group(&group, &conditions).await?;
     let new = NewOperation { app: group.app, lane: group.lane, input: Input::Restart, by: caller.name };
-    state.accept(new, &conditions).await
+    state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
 /// Removes an app from a lane. Instances drain first.
@@ -130,7 +132,7 @@ pub(crate) async fn delete_group(
     let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
     state.existing_group(&group, &conditions).await?;
     let new = NewOperation { app: group.app, lane: group.lane, input: Input::DeleteGroup, by: caller.name };
-    state.accept(new, &conditions).await
+    state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
 impl ApiState {

@@ -6,6 +6,7 @@
 //!
 //! Must not: decide anything about instances (it writes what is wanted, and tells what is).
 
+mod accept;
 mod access;
 mod apps;
 mod auth;
@@ -50,11 +51,13 @@ pub struct ApiLimits {
     pub blobs: BlobLimits,
     /// Requests without a valid token that an address may send in a minute; further ones are answered with 429.
     pub failed_auth_per_minute: u32,
+    /// Connections at once; further ones wait.
+    pub connections: usize,
 }
 
 impl Default for ApiLimits {
     fn default() -> Self {
-        Self { blobs: BlobLimits::default(), failed_auth_per_minute: 20 }
+        Self { blobs: BlobLimits::default(), failed_auth_per_minute: 20, connections: 4096 }
     }
 }
 

@@ -1,9 +1,8 @@
 //! Operations: how they stand, and what they tell while they run.
 
 use super::ApiState;
-use super::edge::REVISION;
 use super::problem::{Outcome, Problem, ProblemBody};
-use super::query::{NoQuery, Params, Segments, in_space, name};
+use super::query::{NoQuery, Params, Segments, Wait, in_space, name};
 use super::reading::{List, page_query, read_answer, tagged};
 use super::sse::{Frame, last_event_id, stream};
 use super::view::{OperationView, unreadable};
@@ -18,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use towpath_types::spec::{OperationPhase, OperationSpec};
-use towpath_types::{AppName, ErrorCode, Kind, OperationId, Record};
+use towpath_types::{AppName, ErrorCode, Kind, Millis, OperationId, Record};
 
 /// Events sent at once.
 const BATCH: usize = 256;
@@ -57,26 +56,23 @@ pub(crate) async fn list_operations(
     State(state): State<ApiState>,
     Params(query): Params<OperationQuery>,
 ) -> Outcome<Response> {
-    // Ids rise with time, so the newest are the last: this list is short (old ones are pruned) and read whole.
+    // Ids rise with time, so the newest are the last. The list is read from memory, backwards, no further than needed.
     let wanted = page_query(Kind::Operation, None, query.limit, query.cursor.as_deref())?;
-    let all = towpath_store::Query { limit: 0, after: None, ..wanted.clone() };
-    let page = state.read_list(all).await?;
     let of_space = |record: &Record| {
         record.spec::<OperationSpec>().is_ok_and(|spec| {
             spec.app.space_ref() == query.space() && query.app.as_ref().is_none_or(|app| spec.app.app == *app)
         })
     };
-    let mut records: Vec<_> = page
-        .records
-        .into_iter()
-        .rev()
-        .filter(|record| of_space(record) && wanted.after.as_ref().is_none_or(|after| record.key < *after))
-        .collect();
+    let all = state.core.cache.list(Kind::Operation, None, None);
+    let behind = |record: &&Arc<Record>| wanted.after.as_ref().is_none_or(|after| record.key < *after);
+    let mut records: Vec<_> =
+        all.iter().rev().filter(behind).filter(|record| of_space(record)).take(wanted.limit + 1).collect();
     let more = records.len() > wanted.limit;
     records.truncate(wanted.limit);
     let next = records.last().filter(|_| more).map(|last| super::reading::cursor(&last.key));
     let items = records.iter().filter_map(|record| state.operation_view(record).ok()).collect();
-    Ok(read_answer(page.stale, &List { items, next, revision: page.revision }))
+    let list = List { items, next, revision: state.core.cache.revision() };
+    Ok(read_answer(!state.core.store_is_up(), &list))
 }
 
 /// What an operation tells, from its start, as server-sent events; the last is `done` with the operation.
@@ -144,16 +140,21 @@ fn is_ended(phase: OperationPhase) -> bool {
 
 impl ApiState {
     /// Stores a new operation and answers 202.
-    pub(crate) async fn accept(&self, new: NewOperation, conditions: &Conditions) -> Outcome<Response> {
+    pub(crate) async fn accept(
+        &self,
+        new: NewOperation,
+        conditions: &Conditions,
+        wait: Option<Wait>,
+        wait_timeout: Option<Millis>,
+    ) -> Outcome<Response> {
         let (record, revision) = self.operations.submit(new, conditions.idempotency.clone()).await?;
         let view = self.operation_view(&record)?;
         let mut response = (StatusCode::ACCEPTED, Json(&view)).into_response();
         let headers = response.headers_mut();
-        headers.insert(REVISION, HeaderValue::from(revision.0));
         if let Ok(location) = HeaderValue::from_str(&format!("/v1/operations/{}", view.id)) {
             headers.insert(header::LOCATION, location);
         }
-        Ok(response)
+        Ok(self.changed(response, revision, wait, wait_timeout).await)
     }
 
     /// An operation as it stands now.

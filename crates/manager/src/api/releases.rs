@@ -180,7 +180,7 @@ pub(crate) async fn push(
     };
     let lane = body.lane.unwrap_or_else(LaneName::base);
     let new = NewOperation { app, lane, input: Input::Push(Box::new(push)), by: caller.name };
-    state.accept(new, &conditions).await
+    state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
 /// Returns to an earlier release, rolling.
@@ -208,7 +208,7 @@ pub(crate) async fn rollback(
         input: Input::Rollback { release },
         by: caller.name,
     };
-    state.accept(new, &conditions).await
+    state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
 impl From<Failure> for Problem {

@@ -1,7 +1,7 @@
 //! The listener, and what begins and ends with it.
 
 use super::auth::Failures;
-use super::{ApiState, first_tokens, router};
+use super::{ApiState, accept, first_tokens, router};
 use crate::blobs::Blobs;
 use crate::core::Core;
 use crate::error::ManagerError;
@@ -71,15 +71,8 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         false
     };
     let background = [tokio::spawn(prepare(core, operations.clone(), prepared)), spawn_prune(operations)];
-    let service = router::router(state).into_make_service_with_connect_info::<SocketAddr>();
-    let serving = tokio::spawn(async move {
-        let mut ending = stopping.clone();
-        let graceful = async move { drop(ending.wait_for(|stop| *stop).await) };
-        let serve = axum::serve(listener, service).with_graceful_shutdown(graceful);
-        if let Err(error) = serve.await {
-            tracing::error!(%error, "the API stopped listening");
-        }
-    });
+    let connections = settings.limits.connections.max(1);
+    let serving = tokio::spawn(accept::serve(listener, router::router(state), connections, stopping));
     tracing::info!(%address, "the API listens");
     Ok(ApiServer { address, stop, serving, background })
 }

@@ -4,16 +4,18 @@ use super::ApiState;
 use super::auth::Caller;
 use super::problem::{Outcome, Problem};
 use crate::core::Core;
+use crate::core::cache::CachedGroup;
 use crate::core::keys::GroupRef;
-use crate::operations::urls_of;
+use crate::operations::RouteIndex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use towpath_types::health::HealthCheck;
 use towpath_types::lane::{EntryRule, LanePolicy};
 use towpath_types::resource::Key;
 use towpath_types::spec::{
-    AppSpec, GroupSpec, GroupStatus, LaneKind, LaneSpec, Limits, OperationPhase, OperationSpec,
-    OperationStatus, ReleaseSpec, Role, RolloutPhase, RouteSpec, SpaceSpec,
+    AppSpec, LaneKind, LaneSpec, Limits, OperationPhase, OperationSpec, OperationStatus, ReleaseSpec, Role,
+    RolloutPhase, RouteSpec, SpaceSpec,
 };
 use towpath_types::upstream::{Protocol, UpstreamSpec};
 use towpath_types::{
@@ -126,36 +128,35 @@ pub(crate) struct GroupView {
 }
 
 impl GroupView {
-    pub(crate) fn new(core: &Core, name: &GroupRef, record: &Record, caller: &Caller) -> Option<Self> {
-        let spec: GroupSpec = record.spec().ok()?;
-        let status: GroupStatus = record.status().unwrap_or_default();
+    fn new(core: &Core, name: &GroupRef, group: &CachedGroup, routes: &RouteIndex, caller: &Caller) -> Self {
+        let (spec, status) = (&group.spec, &group.status);
         let heard = core.soft.instances(status.assignments.iter().map(|assignment| assignment.instance));
         let ready = heard.iter().filter(|heard| heard.report.state == InstanceState::Ready).count();
-        Some(Self {
-            app: spec.app,
-            lane: spec.lane,
-            region: spec.region,
-            meta: Meta::from(record),
+        Self {
+            app: spec.app.clone(),
+            lane: spec.lane.clone(),
+            region: spec.region.clone(),
+            meta: Meta::from(&*group.record),
             count: spec.count,
             stopped: spec.stopped,
             release: spec.release,
             serving: status.serving.map(|version| version.release),
-            env: sees_env(caller).then_some(spec.env),
-            limits: spec.limits,
-            health: spec.health,
+            env: sees_env(caller).then(|| spec.env.clone()),
+            limits: spec.limits.clone(),
+            health: spec.health.clone(),
             restart: spec.restart,
             phase: status.phase,
             code: status.code,
-            message: status.message,
+            message: status.message.clone(),
             ready: u32::try_from(ready).unwrap_or(u32::MAX),
             instances: u32::try_from(status.assignments.len()).unwrap_or(u32::MAX),
-            urls: urls_of(core, &name.app, Some(&name.lane)),
-        })
+            urls: routes.urls(&name.app, Some(&name.lane)),
+        }
     }
 }
 
 impl AppView {
-    pub(crate) fn new(core: &Core, record: &Record, groups: Vec<GroupView>, caller: &Caller) -> Option<Self> {
+    fn new(record: &Record, groups: Vec<GroupView>, routes: &RouteIndex, caller: &Caller) -> Option<Self> {
         let spec: AppSpec = record.spec().ok()?;
         let app = app_of(&record.key)?;
         Some(Self {
@@ -165,7 +166,7 @@ impl AppView {
             meta: Meta::from(record),
             env: sees_env(caller).then_some(spec.env),
             upstream: spec.upstream,
-            urls: urls_of(core, &app, None),
+            urls: routes.urls(&app, None),
             state: state_of(&groups),
             groups,
         })
@@ -204,20 +205,29 @@ pub(crate) fn app_of(key: &Key) -> Option<AppRef> {
 
 impl ApiState {
     /// The groups of an app.
-    pub(crate) fn group_views(&self, app: &AppRef, caller: &Caller) -> Vec<GroupView> {
-        self.core
-            .cache
-            .groups_of(app)
-            .iter()
-            .filter_map(|(name, group)| GroupView::new(&self.core, name, &group.record, caller))
-            .collect()
+    pub(crate) fn group_views(&self, app: &AppRef, routes: &RouteIndex, caller: &Caller) -> Vec<GroupView> {
+        let groups = self.core.cache.groups_of(app);
+        groups.iter().map(|(name, group)| GroupView::new(&self.core, name, group, routes, caller)).collect()
     }
 
     /// An app from its record.
     pub(crate) fn app_view(&self, record: &Record, caller: &Caller) -> Outcome<AppView> {
-        app_of(&record.key)
-            .and_then(|app| AppView::new(&self.core, record, self.group_views(&app, caller), caller))
-            .ok_or_else(|| unreadable(record))
+        let app = app_of(&record.key).ok_or_else(|| unreadable(record))?;
+        let routes = RouteIndex::of(&self.core, Some(&app));
+        let groups = self.group_views(&app, &routes, caller);
+        AppView::new(record, groups, &routes, caller).ok_or_else(|| unreadable(record))
+    }
+
+    /// Many apps; unreadable ones are left out.
+    pub(crate) fn app_views(&self, records: &[Arc<Record>], caller: &Caller) -> Vec<AppView> {
+        let routes = RouteIndex::of(&self.core, None);
+        records
+            .iter()
+            .filter_map(|record| {
+                let groups = self.group_views(&app_of(&record.key)?, &routes, caller);
+                AppView::new(record, groups, &routes, caller)
+            })
+            .collect()
     }
 }
 

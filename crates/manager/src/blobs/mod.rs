@@ -144,3 +144,6 @@ impl Blobs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -255,7 +255,9 @@ impl Read for Tee {
         }
         let n = self.rest.len().min(out.len());
         let head = self.rest.split_to(n);
-        out.iter_mut().zip(head.iter()).for_each(|(to, from)| *to = *from);
+        if let Some(out) = out.get_mut(..n) {
+            out.copy_from_slice(&head);
+        }
         Ok(n)
     }
 }

@@ -9,7 +9,7 @@ use towpath_types::spec::OperationPhase;
 /// Most events kept.
 const EVENTS: usize = 10_000;
 /// Most bytes of text kept.
-const BYTES: usize = 4 * 1024 * 1024;
+const BYTES: usize = 1024 * 1024;
 
 /// One happening.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]

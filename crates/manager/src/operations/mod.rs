@@ -27,7 +27,8 @@ pub use input::{GroupChange, Input, Push};
 pub(crate) use logs::read as read_log;
 pub(crate) use prune::spawn as spawn_prune;
 pub(crate) use release::ReleaseStatus;
-pub(crate) use urls::{automatic_host, url, urls_of};
+use urls::urls_of;
+pub(crate) use urls::{RouteIndex, automatic_host, url};
 
 use crate::blobs::Blobs;
 use crate::core::Core;

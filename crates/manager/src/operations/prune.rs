@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::task::JoinHandle;
 use towpath_store::{Expect, Query, StoreError, Write};
-use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus, ReleaseSpec};
+use towpath_types::spec::{GroupStatus, OperationPhase, OperationSpec, OperationStatus, ReleaseSpec};
 use towpath_types::{AppRef, Kind, Record};
 
 /// Time between two rounds.
@@ -89,6 +89,12 @@ impl Operations {
                 record.spec().map_err(|error| StoreError::Corrupt(error.to_string()))?;
             keep.insert((BlobKind::Source, release.source.hex()));
             keep.insert((BlobKind::Artifact, release.artifact.hex()));
+        }
+        // What runs may be of a release that is no longer kept.
+        for record in self.list_all(Kind::Group).await? {
+            let status: GroupStatus =
+                record.status().map_err(|error| StoreError::Corrupt(error.to_string()))?;
+            keep.extend(status.releases.values().map(|release| (BlobKind::Artifact, release.artifact.hex())));
         }
         let blobs = self.blobs.clone();
         let collected = tokio::task::spawn_blocking(move || blobs.collect(&keep, SystemTime::now())).await;

@@ -19,8 +19,8 @@ const GRACE: Millis = Millis::secs(10);
 enum Ready {
     /// It is there.
     Kept,
-    /// It was built just now.
-    Built(Box<ReleaseSpec>),
+    /// It was built just now. `replaces`: it is there, but its artifact was lost.
+    Built { spec: Box<ReleaseSpec>, replaces: bool },
 }
 
 impl Operations {
@@ -46,7 +46,8 @@ impl Operations {
             None => {
                 job.set(|status| (status.release, status.phase) = (Some(id), OperationPhase::Staging));
                 let result = self.stage(job, push, source, env).await?;
-                Ready::Built(Box::new(release_spec(job, push, source, id, result)))
+                let replaces = picture.releases.iter().any(|kept| kept.spec.release == id);
+                Ready::Built { spec: Box::new(release_spec(job, push, source, id, result)), replaces }
             }
         };
         let routes = route_keys(job.app(), &self.core.settings.domain, push);
@@ -87,8 +88,9 @@ impl Operations {
         let status =
             ReleaseStatus { used_ms: now_ms, ..kept.map(|kept| kept.status.clone()).unwrap_or_default() };
         let spec = match (ready, kept) {
-            (Ready::Built(spec), _) => Some(serde_json::to_value(spec).unwrap_or_default()),
-            (Ready::Kept, Some(_)) => None,
+            // Somebody built the same at the same time, and releases do not change.
+            (Ready::Built { replaces: false, .. }, Some(_)) | (Ready::Kept, Some(_)) => None,
+            (Ready::Built { spec, .. }, _) => Some(serde_json::to_value(spec).unwrap_or_default()),
             (Ready::Kept, None) => {
                 return Err(Failure::new(
                     ErrorCode::Conflict,

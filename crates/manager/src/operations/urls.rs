@@ -1,8 +1,11 @@
 //! The addresses of an app, as shown to people.
 
 use crate::core::Core;
+use std::collections::HashMap;
+use std::sync::Arc;
 use towpath_types::spec::RouteSpec;
-use towpath_types::{AppRef, Kind, LaneName, SpaceRef};
+use towpath_types::{AppRef, LaneName, SpaceRef};
+use towpath_wire::gateway::{Item, ItemKey};
 
 /// Host of the route that comes with an app.
 pub(crate) fn automatic_host(app: &AppRef, domain: &str) -> String {
@@ -13,25 +16,63 @@ pub(crate) fn automatic_host(app: &AppRef, domain: &str) -> String {
     }
 }
 
-/// URLs of an app, the automatic one first. In a feature lane: those whose host can name the lane.
+/// Routes by app, for the URLs of many apps at once.
+pub(crate) struct RouteIndex {
+    gateway_url: String,
+    by_app: HashMap<AppRef, Vec<Arc<Item>>>,
+}
+
+impl RouteIndex {
+    /// Of all apps, or of one.
+    pub(crate) fn of(core: &Core, only: Option<&AppRef>) -> Self {
+        const PAGE: usize = 4096;
+        let mut by_app: HashMap<AppRef, Vec<Arc<Item>>> = HashMap::new();
+        let mut after = None;
+        loop {
+            let page = core.cache.routing_items(after.as_ref(), PAGE);
+            let whole = page.len() == PAGE;
+            after = page.last().map(|(key, _)| key.clone());
+            // Routes come first in the table.
+            let more = whole && matches!(after, Some(ItemKey::Route(_)));
+            for (_, item) in page {
+                if let Item::Route(route) = &*item
+                    && only.is_none_or(|only| route.app == *only)
+                {
+                    by_app.entry(route.app.clone()).or_default().push(item);
+                }
+            }
+            if !more {
+                return Self { gateway_url: core.settings.gateway_url.clone(), by_app };
+            }
+        }
+    }
+
+    /// URLs of an app, the automatic one first. In a feature lane: those whose host can name the lane.
+    pub(crate) fn urls(&self, app: &AppRef, lane: Option<&LaneName>) -> Vec<String> {
+        let items = self.by_app.get(app).into_iter().flatten();
+        let mut routes: Vec<&RouteSpec> = items
+            .filter_map(|item| match &**item {
+                Item::Route(route) if !route.host.starts_with("*.") => Some(route),
+                _ => None,
+            })
+            .collect();
+        routes.sort_by_key(|route| (!route.automatic, route.host.clone(), route.path.clone()));
+        let feature = lane.filter(|lane| !lane.is_base());
+        routes
+            .iter()
+            .filter(|route| feature.is_none() || route.automatic)
+            .map(|route| {
+                let host =
+                    feature.map_or_else(|| route.host.clone(), |lane| format!("{lane}--{}", route.host));
+                url(&self.gateway_url, &host, &route.path)
+            })
+            .collect()
+    }
+}
+
+/// URLs of one app.
 pub(crate) fn urls_of(core: &Core, app: &AppRef, lane: Option<&LaneName>) -> Vec<String> {
-    let mut routes: Vec<RouteSpec> = core
-        .cache
-        .list(Kind::Route, None, None)
-        .iter()
-        .filter_map(|record| record.spec::<RouteSpec>().ok())
-        .filter(|route| route.app == *app && !route.host.starts_with("*."))
-        .collect();
-    routes.sort_by_key(|route| (!route.automatic, route.host.clone(), route.path.clone()));
-    let feature = lane.filter(|lane| !lane.is_base());
-    routes
-        .iter()
-        .filter(|route| feature.is_none() || route.automatic)
-        .map(|route| {
-            let host = feature.map_or_else(|| route.host.clone(), |lane| format!("{lane}--{}", route.host));
-            url(&core.settings.gateway_url, &host, &route.path)
-        })
-        .collect()
+    RouteIndex::of(core, Some(app)).urls(app, lane)
 }
 
 /// The URL at the gateway's scheme and port for a host and a path prefix.

@@ -138,10 +138,10 @@ async fn followed_logs_of_an_app_go_on_with_its_next_instances() {
 }
 
 /// A stream of events that is read bit by bit.
-struct Follow {
+pub(crate) struct Follow {
     body: hyper::body::Incoming,
     text: String,
-    events: Vec<(String, Value)>,
+    pub(crate) events: Vec<(String, Value)>,
     task: JoinHandle<()>,
 }
 
@@ -152,7 +152,7 @@ impl Drop for Follow {
 }
 
 impl Follow {
-    async fn open(platform: &Platform, path: &str) -> Self {
+    pub(crate) async fn open(platform: &Platform, path: &str) -> Self {
         let stream = TcpStream::connect(platform.address()).await.unwrap();
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -167,7 +167,7 @@ impl Follow {
         Self { body: response.into_body(), text: String::new(), events: Vec::new(), task }
     }
 
-    async fn until(&mut self, what: &str, so: impl Fn(&[(String, Value)]) -> bool) {
+    pub(crate) async fn until(&mut self, what: &str, so: impl Fn(&[(String, Value)]) -> bool) {
         let end = tokio::time::Instant::now() + SOON;
         while !so(&self.events) {
             let frame = tokio::time::timeout_at(end, self.body.frame()).await;

@@ -2,6 +2,7 @@
 
 use crate::client::{Platform, push_of};
 use crate::fleet::{Script, app, until};
+use crate::platform::Follow;
 use http::StatusCode;
 use serde_json::{Value, json};
 use towpath_manager::core::keys::GroupRef;
@@ -235,4 +236,43 @@ async fn a_push_with_an_idempotency_key_is_done_once() {
     assert_eq!(other.code(), "conflict", "{}", other.text());
     let operations = platform.api().get("/v1/operations?app=shop").await.json();
     assert_eq!(operations["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_are_told_while_they_happen_and_again_from_where_a_client_left() {
+    let platform = Platform::start().await;
+    let source = platform.upload("one").await;
+    platform.stager.hold(true);
+    let accepted = platform.api().post("/v1/apps/shop/releases", push_of(source)).await;
+    let path = format!("{}/events", accepted.headers["location"].to_str().unwrap());
+    let mut follow = Follow::open(&platform, &path).await;
+    follow.until("the first line", |events| events.iter().any(|(name, _)| name == "line")).await;
+    assert!(events_end(&follow.events).is_none());
+    platform.stager.hold(false);
+    follow.until("the end", |events| events_end(events).is_some()).await;
+    assert_eq!(events_end(&follow.events).unwrap()["phase"], "succeeded");
+    let all = platform.api().get(&path).await.text();
+    let rest = platform.api().with("last-event-id", "2").get(&path).await.text();
+    assert!(all.starts_with("id: 1\n") && rest.starts_with("id: 3\n"), "{all}");
+    assert!(all.ends_with(&rest));
+}
+
+fn events_end(events: &[(String, Value)]) -> Option<&Value> {
+    events.iter().find(|(name, _)| name == "done").map(|(_, data)| data)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_content_built_twice_at_once_is_one_release() {
+    let platform = Platform::start().await;
+    let source = platform.upload("one").await;
+    platform.stager.hold(true);
+    let base = platform.api().post("/v1/apps/shop/releases", push_of(source)).await;
+    let blue = platform.api().post("/v1/apps/shop/releases", json!({"source": source, "lane": "blue"})).await;
+    until("both are being built", || platform.stager.jobs().len() == 2).await;
+    platform.stager.hold(false);
+    let (base, blue) = tokio::join!(platform.end_of(&base), platform.end_of(&blue));
+    assert_eq!((&base["phase"], &blue["phase"]), (&json!("succeeded"), &json!("succeeded")), "{base} {blue}");
+    let releases = platform.api().get("/v1/apps/shop/releases").await.json();
+    assert_eq!(releases["items"].as_array().unwrap().len(), 1);
+    assert_eq!(releases["items"][0]["lanes"], json!(["base", "blue"]));
 }

@@ -1,0 +1,92 @@
+//! Taking connections: so many at most, and none that dawdles with its head.
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tower::Service;
+
+/// Longest time for a request's head.
+const HEAD: Duration = Duration::from_secs(10);
+/// Pause after a failed accept: the process is out of file descriptors, and some will come back.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// Serves until `ending` is true; then until the requests under way are done.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    connections: usize,
+    mut ending: watch::Receiver<bool>,
+) {
+    let slots = Arc::new(Semaphore::new(connections));
+    let mut tasks = JoinSet::new();
+    loop {
+        // Without a free slot nothing is accepted: clients wait in the kernel's queue.
+        let slot = tokio::select! {
+            Ok(slot) = slots.clone().acquire_owned() => slot,
+            () = ended(&mut ending) => break,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = ended(&mut ending) => break,
+            Some(_) = tasks.join_next() => continue,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                drop(tasks.spawn(connection(stream, peer, router.clone(), slot, ending.clone())))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection to the API could not be accepted");
+                tokio::time::sleep(EXHAUSTED).await;
+            }
+        }
+    }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    _slot: OwnedSemaphorePermit,
+    mut ending: watch::Receiver<bool>,
+) {
+    // Small answers are not to wait for the acknowledgement of those before them.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(peer));
+        router.clone().call(request)
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_buf_size(64 * 1024)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = ended(&mut ending) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, %peer, "a connection to the API broke off");
+    }
+}
+
+/// Resolves when the API ends.
+async fn ended(ending: &mut watch::Receiver<bool>) {
+    drop(ending.wait_for(|ending| *ending).await);
+}
