@@ -67,6 +67,10 @@ impl Teller {
             // Loaded anew, or steps were missed: what changed is not known item by item.
             return self.tell_gap(core).await;
         }
+        if step.to <= self.told {
+            // A gap was told since: whoever was behind has asked for a snapshot that holds this already.
+            return;
+        }
         if step.items.is_empty() {
             self.next = self.next.min(Instant::now() + QUIET);
             return;
@@ -95,6 +99,7 @@ impl Teller {
     /// Whoever is behind has missed something and asks for a snapshot.
     async fn tell_gap(&mut self, core: &Core) {
         self.told = core.cache.revision();
+        self.seen = self.seen.max(self.told);
         let delta = self.delta(core, self.told);
         self.send(core, delta).await;
     }
@@ -120,5 +125,99 @@ impl Teller {
         if let Err(error) = core.bus.publish(subject::GATEWAY_DELTA, payload.into()).await {
             tracing::debug!(%error, "a change of the routing table was not sent");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::keys::route_key;
+    use crate::settings::ManagerSettings;
+    use serde_json::json;
+    use towpath_bus::{Bus, MemoryBus, Subscription};
+    use towpath_store::{Change, SqliteStore};
+    use towpath_types::{Generation, ManagerId, Record};
+    use towpath_wire::decode;
+
+    struct Told {
+        core: Arc<Core>,
+        deltas: Subscription,
+        teller: Teller,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Told {
+        /// A manager whose cache was loaded at revision 1.
+        async fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Arc::new(SqliteStore::open(&dir.path().join("s.db")).await.unwrap());
+            let bus = MemoryBus::new();
+            let deltas = bus.subscribe(subject::GATEWAY_DELTA).await.unwrap();
+            let settings = ManagerSettings::new(dir.path());
+            let core = Core::new(settings, store, Arc::new(bus), ManagerId::mint(1, [1; 10]));
+            core.cache.load(vec![], Revision(1));
+            let teller = Teller { told: Revision(1), seen: Revision(1), next: Instant::now() };
+            Self { core, deltas, teller, _dir: dir }
+        }
+
+        /// A route comes into the cache at this revision.
+        fn put(&self, revision: u64) -> CacheStep {
+            let host = format!("h{revision}");
+            let key = route_key(&host, "/");
+            let app = json!({"org": "default", "space": "default", "app": "shop"});
+            let record = Record {
+                id: host.clone(),
+                key: key.clone(),
+                generation: Generation(1),
+                revision: Revision(revision),
+                created_ms: 0,
+                updated_ms: 0,
+                spec: json!({"host": host, "app": app}),
+                status: json!({}),
+            };
+            self.core.cache.apply(vec![Change { revision: Revision(revision), key, record: Some(record) }])
+        }
+
+        async fn next(&mut self) -> (u64, u64, usize) {
+            let message = self.deltas.next().await.unwrap();
+            let delta: GatewayDelta = decode(&message.payload).unwrap();
+            (delta.from.0, delta.to.0, delta.put.len())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sign_of_life_never_overtakes_changes_that_still_wait_to_be_told() {
+        let mut told = Told::new().await;
+        let (first, second) = (told.put(2), told.put(3));
+        told.teller.tell_alive(&told.core).await;
+        assert_eq!(told.next().await, (1, 1, 0));
+        told.teller.tell_step(&told.core, &first).await;
+        assert_eq!(told.next().await, (1, 2, 1));
+        told.teller.tell_step(&told.core, &second).await;
+        assert_eq!(told.next().await, (2, 3, 1));
+    }
+
+    #[tokio::test]
+    async fn after_a_gap_older_steps_are_not_told_again_and_newer_ones_follow_without_another_gap() {
+        let mut told = Told::new().await;
+        let (first, second) = (told.put(2), told.put(3));
+        told.teller.tell_gap(&told.core).await;
+        assert_eq!(told.next().await, (3, 3, 0));
+        told.teller.tell_step(&told.core, &first).await;
+        told.teller.tell_step(&told.core, &second).await;
+        let third = told.put(4);
+        told.teller.tell_step(&told.core, &third).await;
+        assert_eq!(told.next().await, (3, 4, 1));
+    }
+
+    #[tokio::test]
+    async fn steps_without_items_are_carried_by_the_next_message() {
+        let mut told = Told::new().await;
+        let quiet = CacheStep { from: Revision(1), to: Revision(2), ..CacheStep::default() };
+        told.teller.tell_step(&told.core, &quiet).await;
+        assert!(told.teller.next <= Instant::now() + QUIET);
+        let step = CacheStep { from: Revision(2), ..told.put(3) };
+        told.teller.tell_step(&told.core, &step).await;
+        assert_eq!(told.next().await, (1, 3, 1), "no gap");
     }
 }
