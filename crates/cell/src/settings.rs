@@ -27,7 +27,8 @@ pub struct CellSettings {
     pub gateway_url: String,
     /// Domain of the apps, told to instances.
     pub domain: String,
-    /// `PATH` of instances and builds.
+    /// `PATH` of instances and builds. By default the system's when the cell is root, since other users cannot enter root's home; else
+    /// the cell's own, where its user's tools are.
     pub path: String,
     /// Memory that may be given to instances. `None`: 80 % of the machine's.
     pub memory: Option<ByteSize>,
@@ -112,6 +113,12 @@ impl Default for ShimProgram {
     }
 }
 
+fn default_path() -> String {
+    const SYSTEM: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let own = std::env::var("PATH").ok().filter(|path| !path.is_empty() && !nix::unistd::geteuid().is_root());
+    own.unwrap_or_else(|| SYSTEM.into())
+}
+
 impl CellSettings {
     /// Settings with every default.
     pub fn new(data_dir: impl Into<PathBuf>, api: impl Into<String>, token: impl Into<String>) -> Self {
@@ -124,7 +131,7 @@ impl CellSettings {
             token: token.into(),
             gateway_url: "http://127.0.0.1:8080".into(),
             domain: "localhost".into(),
-            path: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into(),
+            path: default_path(),
             memory: None,
             ports: 20_000..=29_999,
             uids: Some(200_000..=265_535),
