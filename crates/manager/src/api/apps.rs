@@ -122,7 +122,7 @@ pub(crate) async fn get_app(
 }
 
 /// Makes an app, or replaces its settings. Its automatic route comes with it.
-#[utoipa::path(put, path = "/v1/apps/{app}", tag = "apps", params(("app" = String, Path), Change), request_body = AppBody,
+#[utoipa::path(put, path = "/v1/apps/{app}", tag = "apps", params(("app" = String, Path), Change), request_body(content = AppBody, example = json!({"env": {"LOG": "debug"}})),
     responses((status = 200, body = AppView), (status = 201, body = AppView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn put_app(
     State(state): State<ApiState>,
@@ -153,7 +153,7 @@ pub(crate) async fn put_app(
 }
 
 /// Changes some of an app's settings: a JSON merge patch of `{"env", "upstream"}`.
-#[utoipa::path(patch, path = "/v1/apps/{app}", tag = "apps", params(("app" = String, Path), Change), request_body = Patch,
+#[utoipa::path(patch, path = "/v1/apps/{app}", tag = "apps", params(("app" = String, Path), Change), request_body(content = Patch, example = json!({"upstream": {"balancer": "ewma"}})),
     responses((status = 200, body = AppView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn patch_app(
     State(state): State<ApiState>,
@@ -238,7 +238,7 @@ pub(crate) async fn get_env(
 }
 
 /// Sets and removes variables of an app, or of one of its lanes; what runs is replaced, rolling.
-#[utoipa::path(patch, path = "/v1/apps/{app}/env", tag = "apps", params(("app" = String, Path), EnvQuery), request_body = EnvBody,
+#[utoipa::path(patch, path = "/v1/apps/{app}/env", tag = "apps", params(("app" = String, Path), EnvQuery), request_body(content = EnvBody, example = json!({"DATABASE_URL": "postgres://db/shop", "OLD": null})),
     responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn patch_env(
     State(state): State<ApiState>,

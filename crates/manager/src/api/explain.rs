@@ -83,7 +83,7 @@ pub(crate) struct ExplainView {
 }
 
 /// Asks every live gateway what it would do with a request.
-#[utoipa::path(post, path = "/v1/explain", tag = "routes", request_body = ExplainBody,
+#[utoipa::path(post, path = "/v1/explain", tag = "routes", request_body(content = ExplainBody, example = json!({"url": "http://shop.localhost:8080/", "headers": [["towpath-lane", "blue"]]})),
     responses((status = 200, body = ExplainView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn explain(
     State(state): State<ApiState>,

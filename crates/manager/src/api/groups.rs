@@ -75,7 +75,7 @@ pub(crate) async fn list_groups(
 }
 
 /// Scales a group, or changes its settings.
-#[utoipa::path(patch, path = "/v1/apps/{app}/groups/{lane}", tag = "apps", request_body = GroupBody,
+#[utoipa::path(patch, path = "/v1/apps/{app}/groups/{lane}", tag = "apps", request_body(content = GroupBody, example = json!({"count": 3, "limits": {"memory": "256M"}})),
     params(("app" = String, Path), ("lane" = String, Path), Change),
     responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn patch_group(

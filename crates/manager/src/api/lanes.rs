@@ -88,7 +88,7 @@ pub(crate) async fn get_lane(
 }
 
 /// Makes a lane, or changes its kind.
-#[utoipa::path(put, path = "/v1/lanes/{lane}", tag = "lanes", params(("lane" = String, Path), Change), request_body = LaneBody,
+#[utoipa::path(put, path = "/v1/lanes/{lane}", tag = "lanes", params(("lane" = String, Path), Change), request_body(content = LaneBody, example = json!({"kind": "feature"})),
     responses((status = 200, body = LaneView), (status = 201, body = LaneView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn put_lane(
     State(state): State<ApiState>,
@@ -172,7 +172,7 @@ pub(crate) async fn get_space(
 }
 
 /// Changes how a space reads lane tags: a JSON merge patch of `{"lanes": {…}}`.
-#[utoipa::path(patch, path = "/v1/space", tag = "lanes", params(Change), request_body = Patch,
+#[utoipa::path(patch, path = "/v1/space", tag = "lanes", params(Change), request_body(content = Patch, example = json!({"lanes": {"mode": "strict"}})),
     responses((status = 200, body = SpaceView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn patch_space(
     State(state): State<ApiState>,

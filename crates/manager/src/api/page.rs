@@ -205,7 +205,8 @@ fn curl(document: &Value, endpoint: &Endpoint<'_>, sent: Option<(&String, &Value
     let _ = write!(text, " -H \"Authorization: Bearer $TOWPATH_TOKEN\" $TOWPATH_API{path}");
     match sent {
         Some((kind, body)) if kind.contains("json") => {
-            let body = body.get("schema").map(|schema| example(document, schema, 0)).unwrap_or_default();
+            let given = body.get("example").cloned();
+            let body = given.or_else(|| Some(example(document, body.get("schema")?, 0))).unwrap_or_default();
             let _ = write!(text, " \\\n  -H 'Content-Type: application/json' -d '{}'", pretty(&body));
         }
         Some(_) => text.push_str(" \\\n  -T file.tar.zst"),
@@ -307,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_page_has_every_endpoint_and_nothing_from_elsewhere() {
-        let document = serde_json::to_value(crate::api::openapi()).unwrap();
+        let document = crate::api::openapi();
         let html = render(&document);
         for path in document["paths"].as_object().unwrap().keys() {
             assert!(html.contains(&escape(path)), "{path}");

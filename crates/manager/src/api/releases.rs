@@ -12,6 +12,7 @@ use super::validate;
 use super::view::{OperationView, ReleaseView};
 use super::writing::Conditions;
 use crate::blobs::BlobKind;
+use crate::core::cache::CachedGroup;
 use crate::core::keys::{self, GroupRef};
 use crate::operations::{Failure, Input, NewOperation, Push};
 use axum::extract::State;
@@ -131,7 +132,7 @@ pub(crate) async fn list_releases(
         .filter_map(|record| {
             let running = groups
                 .iter()
-                .filter(|(_, group)| record.key == keys::release_key(&app, group.spec.release))
+                .filter(|(_, group)| record.key == keys::release_key(&app, runs(group)))
                 .map(|(name, _)| name.lane.clone())
                 .collect();
             ReleaseView::new(record, running, &caller)
@@ -141,8 +142,13 @@ pub(crate) async fn list_releases(
     Ok(read_answer(page.stale, &List { items, next: page.next, revision: page.revision }))
 }
 
+/// The release that requests to a group get now; while none does alone, the wanted one.
+fn runs(group: &CachedGroup) -> Digest {
+    group.status.serving.map_or(group.spec.release, |version| version.release)
+}
+
 /// Pushes: builds an uploaded source, unless that was done before, and rolls it out.
-#[utoipa::path(post, path = "/v1/apps/{app}/releases", tag = "releases", request_body = PushBody,
+#[utoipa::path(post, path = "/v1/apps/{app}/releases", tag = "releases", request_body(content = PushBody, example = json!({"source": "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "lane": "base", "instances": 2, "env": {"LOG": "debug"}})),
     params(("app" = String, Path), Change),
     responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn push(
@@ -184,7 +190,7 @@ pub(crate) async fn push(
 }
 
 /// Returns to an earlier release, rolling.
-#[utoipa::path(post, path = "/v1/apps/{app}/rollback", tag = "releases", request_body = RollbackBody,
+#[utoipa::path(post, path = "/v1/apps/{app}/rollback", tag = "releases", request_body(content = RollbackBody, example = json!({"lane": "base"})),
     params(("app" = String, Path), Change),
     responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn rollback(

@@ -27,15 +27,19 @@ impl Documents {
     /// Made from the code.
     pub(crate) fn make() -> Self {
         let document = openapi();
-        let value = serde_json::to_value(&document).unwrap_or_default();
-        Self { json: serde_json::to_string_pretty(&value).unwrap_or_default(), html: page::render(&value) }
+        Self {
+            json: serde_json::to_string_pretty(&document).unwrap_or_default(),
+            html: page::render(&document),
+        }
     }
 }
 
-/// The OpenAPI document.
-pub fn openapi() -> OpenApi {
+/// The OpenAPI document, as JSON.
+pub fn openapi() -> serde_json::Value {
     let (_, document) = endpoints().split_for_parts();
-    with_roles(document)
+    let mut document = serde_json::to_value(with_roles(document)).unwrap_or_default();
+    polish(&mut document);
+    document
 }
 
 /// The whole API.
@@ -159,6 +163,47 @@ fn operations_of(item: &mut PathItem) -> Vec<(Method, &mut Operation)> {
     .into_iter()
     .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
     .collect()
+}
+
+/// Puts right what the generator leaves: `null` as the default of something that may be absent, single-precision
+/// numbers with their rounding errors, responses without a description, the content type of problems.
+fn polish(value: &mut serde_json::Value) {
+    use serde_json::Value;
+    match value {
+        Value::Object(map) => {
+            if map.get("default").is_some_and(Value::is_null) {
+                map.remove("default");
+            }
+            for (status, response) in
+                map.get_mut("responses").and_then(Value::as_object_mut).into_iter().flatten()
+            {
+                polish_response(status, response);
+            }
+            map.values_mut().for_each(polish);
+        }
+        Value::Array(items) => items.iter_mut().for_each(polish),
+        Value::Number(number) => {
+            let rounded = number.as_f64().filter(|_| number.is_f64()).map(|n| (n * 1e6).round() / 1e6);
+            if let Some(rounded) = rounded.and_then(serde_json::Number::from_f64) {
+                *number = rounded;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn polish_response(status: &str, response: &mut serde_json::Value) {
+    let Some(response) = response.as_object_mut() else { return };
+    if response.get("description").is_none_or(|text| text.as_str() == Some("")) {
+        let reason = status.parse::<http::StatusCode>().ok().and_then(|status| status.canonical_reason());
+        response.insert("description".into(), reason.unwrap_or("A problem").into());
+    }
+    let content = response.get_mut("content").and_then(serde_json::Value::as_object_mut);
+    if let Some(content) = content.filter(|_| !status.starts_with('2'))
+        && let Some(body) = content.remove("application/json")
+    {
+        content.insert("application/problem+json".into(), body);
+    }
 }
 
 /// This API as a page for people.

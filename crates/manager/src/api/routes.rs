@@ -121,7 +121,7 @@ pub(crate) async fn list_routes(
 }
 
 /// Makes or replaces the route of a host and path.
-#[utoipa::path(put, path = "/v1/routes", tag = "routes", params(super::query::Change), request_body = RouteBody,
+#[utoipa::path(put, path = "/v1/routes", tag = "routes", params(super::query::Change), request_body(content = RouteBody, example = json!({"host": "shop.example.com", "path": "/", "app": "shop"})),
     responses((status = 200, body = RouteView), (status = 201, body = RouteView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn put_route(
     State(state): State<ApiState>,

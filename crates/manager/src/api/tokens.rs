@@ -84,7 +84,7 @@ pub(crate) async fn list_tokens(State(state): State<ApiState>, _query: NoQuery) 
 }
 
 /// Makes a token. It is in this answer and nowhere else.
-#[utoipa::path(post, path = "/v1/tokens", tag = "tokens", request_body = TokenBody,
+#[utoipa::path(post, path = "/v1/tokens", tag = "tokens", request_body(content = TokenBody, example = json!({"name": "ci", "role": "developer"})),
     responses((status = 201, body = NewToken), (status = "default", body = ProblemBody)))]
 pub(crate) async fn create_token(
     State(state): State<ApiState>,

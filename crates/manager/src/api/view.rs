@@ -264,7 +264,7 @@ pub(crate) struct ReleaseView {
     pub(crate) created_ms: u64,
     /// When it was last pushed or rolled back to.
     pub(crate) used_ms: u64,
-    /// Lanes that want it now.
+    /// Lanes that run it now.
     pub(crate) lanes: Vec<LaneName>,
     /// Lanes in which it ran well once.
     pub(crate) good_in: Vec<LaneName>,

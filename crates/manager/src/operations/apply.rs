@@ -16,6 +16,8 @@ use towpath_types::{AppRef, ErrorCode, Kind, Record};
 const FOLLOW: Duration = Duration::from_secs(1800);
 /// An operation gives up when no cell has had room for so long; the group goes on waiting.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(30);
+/// Longest wait for the gateways when everything else is done.
+const SERVED: Duration = Duration::from_secs(10);
 /// Times that a change is tried when others write at the same time.
 const ATTEMPTS: u32 = 16;
 
@@ -220,7 +222,14 @@ impl Operations {
             }
         };
         match outcome {
-            GroupOutcome::Done => Ok(()),
+            GroupOutcome::Done => {
+                // Instances are in all gateways; routes have to be too, before anybody is told the address.
+                let at = self.core.cache.revision();
+                if !self.core.wait_revision_served(at, SERVED).await {
+                    tracing::warn!(operation = %job.id, revision = %at, "not all gateways serve this yet");
+                }
+                Ok(())
+            }
             GroupOutcome::Superseded => Err(Failure::superseded()),
             GroupOutcome::Deleted => {
                 Err(Failure::new(ErrorCode::Superseded, "it was deleted in the meantime"))

@@ -267,7 +267,7 @@ impl Operations {
         }
         tracing::info!(
             operation = %job.id, verb = input.verb(), group = %job.group, phase = ?status.phase,
-            code = status.code.map(ErrorCode::as_str), message = status.message, "operation ended"
+            code = status.code.map(ErrorCode::as_str), why = status.message, "operation ended"
         );
         self.store_end(job, &status).await;
         job.set(|present| *present = status);

@@ -105,6 +105,10 @@ async fn a_version_that_does_not_start_is_told_with_its_log_and_the_old_one_stay
     assert_eq!(group.status.good.unwrap().release, release_of(&good));
     let shown = platform.api().get("/v1/apps/shop").await.json();
     assert_eq!(shown["groups"][0]["serving"], good["release"], "{shown}");
+    let releases = platform.api().get("/v1/apps/shop/releases").await.json();
+    let running: Vec<_> =
+        releases["items"].as_array().unwrap().iter().filter(|one| one["lanes"] != json!([])).collect();
+    assert_eq!((running.len(), &running[0]["release"]), (1, &good["release"]));
 
     // The same again is tried again, and works once the cause is gone.
     platform.cell.script(release_of(&probe), Script::Ready);
