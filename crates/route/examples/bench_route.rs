@@ -1,5 +1,6 @@
 //! `make bench-route`: 100,000 routes, 10,000 apps of 20 endpoints. Time of match + lane + tier + pick, with begin and
-//! finish apart, time to apply one change, and allocations. With `CHECK=1` it exits 1 when a target is missed.
+//! finish apart, time to apply one change, and allocations. Requests are timed by the CPU time of
+//! their thread (whose clock ticks coarsely), changes by the wall clock. With `CHECK=1` it exits 1 when a target is missed.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -9,14 +10,15 @@
     reason = "a bench, and a counting allocator cannot be had without unsafe"
 )]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use mimalloc::MiMalloc;
+use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use towpath_route::{
-    Address, Change, Draw, Endpoint, EndpointSpec, Outcome, ReportedLoad, RequestView, Source, Table,
-    TriedSet,
+    Address, Change, Draw, Endpoint, EndpointSpec, Match, Outcome, Pick, ReportedLoad, RequestView, Source,
+    Table, TriedSet,
 };
 use towpath_types::lane::LanePolicy;
 use towpath_types::spec::RouteSpec;
@@ -26,16 +28,16 @@ use towpath_types::{AppName, AppRef, CellId, InstanceId, LaneName, Place, SpaceR
 struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: hands everything on to the system's allocator.
+// SAFETY: hands everything on to the allocator that the product has too.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
         // SAFETY: as promised by our caller.
-        unsafe { System.alloc(layout) }
+        unsafe { MiMalloc.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         // SAFETY: as promised by our caller.
-        unsafe { System.dealloc(at, layout) }
+        unsafe { MiMalloc.dealloc(at, layout) }
     }
 }
 
@@ -98,8 +100,6 @@ fn endpoint(owner: usize, n: usize, rng: &mut fastrand::Rng) -> EndpointSpec {
     let mut random = [0; 10];
     random[..8].copy_from_slice(&id.to_be_bytes());
     let lane = if n % 5 == 4 { LaneName::new("feature").unwrap() } else { LaneName::base() };
-    let share = || 0.0..1.0_f32;
-    let _ = share;
     let mut load = ReportedLoad::default();
     (load.host.cpu, load.host.mem, load.instance.cpu, load.instance.mem) =
         (rng.f32(), rng.f32(), rng.f32(), rng.f32());
@@ -195,22 +195,60 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
+/// CPU time of this thread so far: what neighbours take of the core does not count.
+fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
 /// Nanoseconds a request, median of the rounds, and allocations a request.
-fn time_requests(mut one: impl FnMut(usize)) -> (f64, f64) {
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    let before = ALLOCATIONS.load(Relaxed);
+fn time_requests(memory: &mut Memory, mut one: impl FnMut(usize)) -> (f64, f64) {
+    let (mut rounds, mut allocations, mut misses) = (Vec::new(), 0, Vec::new());
     for _ in 0..ROUNDS {
-        let started = Instant::now();
+        let (before, started) = (ALLOCATIONS.load(Relaxed), cpu_ns());
+        let counted = ALLOCATIONS.load(Relaxed) - before;
         (0..REQUESTS).for_each(&mut one);
-        rounds.push(started.elapsed().as_nanos() as f64 / REQUESTS as f64);
+        let after = ALLOCATIONS.load(Relaxed);
+        rounds.push((cpu_ns() - started) as f64 / REQUESTS as f64);
+        allocations += after - before - counted;
+        misses.push(memory.read());
     }
-    let allocations = (ALLOCATIONS.load(Relaxed) - before) as f64 / (ROUNDS * REQUESTS) as f64;
-    println!("rounds: {rounds:.0?}");
-    (median(rounds), allocations)
+    println!("rounds: {rounds:.0?}, a cache miss costs {:.0} ns", median(misses));
+    (median(rounds), allocations as f64 / (ROUNDS * REQUESTS) as f64)
+}
+
+/// 128 MB of memory to read at random, where the address of each read is known only after the one before: the measure
+/// of what a cache miss costs here and now.
+struct Memory {
+    lines: Vec<[u32; 16]>,
+    at: u32,
+}
+
+impl Memory {
+    fn new() -> Self {
+        const LINES: usize = 128 * 1024 * 1024 / 64;
+        let mut order: Vec<u32> = (0..LINES as u32).collect();
+        fastrand::Rng::with_seed(1).shuffle(&mut order);
+        let mut lines = vec![[0_u32; 16]; LINES];
+        for (from, to) in order.iter().zip(order.iter().cycle().skip(1)) {
+            lines[*from as usize][0] = *to;
+        }
+        Self { lines, at: 0 }
+    }
+
+    /// Nanoseconds of one read.
+    fn read(&mut self) -> f64 {
+        const READS: usize = 500_000;
+        let started = cpu_ns();
+        for _ in 0..READS {
+            self.at = self.lines[self.at as usize][0];
+        }
+        (cpu_ns() - started) as f64 / READS as f64
+    }
 }
 
 /// Milliseconds to apply one change and to drop what it replaced, median and worst.
-fn time_changes(table: &Table, mut change: impl FnMut(usize) -> Change) -> (f64, f64) {
+fn time_changes(table: &Table, change: &mut dyn FnMut(usize) -> Change) -> (f64, f64) {
     let mut table = table.clone();
     let mut times = Vec::new();
     for n in 0..200 {
@@ -225,89 +263,83 @@ fn time_changes(table: &Table, mut change: impl FnMut(usize) -> Change) -> (f64,
     (median(times), worst)
 }
 
-fn main() {
-    let mut rng = fastrand::Rng::with_seed(42);
-    let (table, cells) = build(&mut rng);
-    let (text, spans) = requests(&mut rng);
-    let tried = TriedSet::default();
-    let now = 3 * SEC;
-    let mut random = 0_u64;
-    let mut draw = || {
-        random = random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        Draw { now, rnd: random, key: 0 }
+/// Figures of one change of each kind: name, median and worst, milliseconds.
+fn changes(table: &Table, cells: &[Vec<EndpointSpec>]) -> Vec<(&'static str, f64, f64)> {
+    let mut out = Vec::new();
+    let mut measure = |name, change: &mut dyn FnMut(usize) -> Change| {
+        let (middle, worst) = time_changes(table, change);
+        println!("apply_{name}_ms={middle:.3} worst_ms={worst:.3}");
+        out.push((name, middle, worst));
     };
-
-    let (find, _) = time_requests(|n| {
-        let request = view(&text, &spans[n]);
-        black_box(table.find(request.host.as_bytes(), request.path.as_bytes()).unwrap());
+    measure("put_route", &mut |n| Change::PutRoute(RouteSpec { strip_path: true, ..route(n * 499) }));
+    measure("new_route", &mut |n| {
+        Change::PutRoute(RouteSpec { path: format!("/new/{n}"), ..route(n * 499) })
     });
-    let (pick, allocations) = time_requests(|n| {
-        let request = view(&text, &spans[n]);
-        let matched = table.find(request.host.as_bytes(), request.path.as_bytes()).unwrap();
-        let lane = table.lane(&matched, &request).unwrap();
-        black_box(table.pick(&matched, &lane, draw(), &tried).unwrap());
-    });
-    let (whole, whole_allocations) = time_requests(|n| {
-        let request = view(&text, &spans[n]);
-        let matched = table.find(request.host.as_bytes(), request.path.as_bytes()).unwrap();
-        let lane = table.lane(&matched, &request).unwrap();
-        let picked = table.pick(&matched, &lane, draw(), &tried).unwrap();
-        matched.budget().request(now);
-        let flight = Endpoint::begin(picked.endpoint);
-        let _ = black_box(flight.finish(now, Outcome::Success { latency_ns: 10_000_000 }));
-    });
-
-    let (put_route, put_route_worst) = time_changes(&table, |n| {
-        let mut spec = route(n * 499);
-        spec.strip_path = true;
-        Change::PutRoute(spec)
-    });
-    let (new_route, new_route_worst) = time_changes(&table, |n| {
-        let mut spec = route(n * 499);
-        spec.path = format!("/new/{n}");
-        Change::PutRoute(spec)
-    });
-    let (delete_route, delete_route_worst) = time_changes(&table, |n| {
+    measure("delete_route", &mut |n| {
         let spec = route(n * 499);
         Change::DeleteRoute(towpath_route::route_key(&spec.host, &spec.path))
     });
-    let (put_app, put_app_worst) = time_changes(&table, |n| Change::PutApp {
+    measure("put_app", &mut |n| Change::PutApp {
         app: app(n * 49),
         upstream: UpstreamSpec::default(),
         stopped: n % 2 == 0,
         lanes: Vec::new(),
     });
-    let (put_space, put_space_worst) = time_changes(&table, |n| Change::PutSpace {
+    measure("put_space", &mut |n| Change::PutSpace {
         space: SpaceRef::first(),
         policy: LanePolicy { trust_baggage: n % 2 == 0, ..LanePolicy::default() },
         names: vec![LaneName::new("feature").unwrap()],
         local: Vec::new(),
     });
-    let (announce, announce_worst) = time_changes(&table, |n| {
+    measure("announce_with_change", &mut |n| {
         let mut endpoints = cells[n % CELLS].clone();
         endpoints[0].draining = true;
         Change::Endpoints { source: cell(n % CELLS), endpoints }
     });
-    let (loads, loads_worst) = time_changes(&table, |n| Change::Endpoints {
+    measure("announce_loads_only", &mut |n| Change::Endpoints {
         source: cell(n % CELLS),
         endpoints: cells[n % CELLS].clone(),
     });
+    out
+}
 
-    let changes = [
-        ("put_route", put_route, put_route_worst),
-        ("new_route", new_route, new_route_worst),
-        ("delete_route", delete_route, delete_route_worst),
-        ("put_app", put_app, put_app_worst),
-        ("put_space", put_space, put_space_worst),
-        ("announce_with_change", announce, announce_worst),
-        ("announce_loads_only", loads, loads_worst),
-    ];
-    for (name, middle, worst) in changes {
-        println!("apply_{name}_ms={middle:.3} worst_ms={worst:.3}");
-    }
+/// The whole choice for one request.
+fn choose<'t>(table: &'t Table, request: &Request<'_>, draw: Draw) -> (Match<'t>, Pick<'t>) {
+    let matched = table.find(request.host.as_bytes(), request.path.as_bytes()).unwrap();
+    let lane = table.lane(&matched, request).unwrap();
+    let pick = table.pick(&matched, &lane, draw, &TriedSet::default()).unwrap();
+    (matched, pick)
+}
+
+fn main() {
+    let mut rng = fastrand::Rng::with_seed(42);
+    let (table, cells) = build(&mut rng);
+    let (text, spans) = requests(&mut rng);
+    let now = 3 * SEC;
+    let draw = |n: usize| Draw { now, rnd: (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15), key: 0 };
+
+    let changes = changes(&table, &cells);
+    let mut memory = Memory::new();
+    let (find, _) = time_requests(&mut memory, |n| {
+        let request = view(&text, &spans[n]);
+        black_box(table.find(request.host.as_bytes(), request.path.as_bytes()).unwrap());
+    });
+    let (cached, _) = time_requests(&mut memory, |n| {
+        black_box(choose(&table, &view(&text, &spans[n % 64]), draw(n)));
+    });
+    let (whole, _) = time_requests(&mut memory, |n| {
+        let (matched, pick) = choose(&table, &view(&text, &spans[n]), draw(n));
+        matched.budget().request(now);
+        let flight = Endpoint::begin(pick.endpoint);
+        let _ = black_box(flight.finish(now, Outcome::Success { latency_ns: 10_000_000 }));
+    });
+    let (pick, allocations) = time_requests(&mut memory, |n| {
+        black_box(choose(&table, &view(&text, &spans[n]), draw(n)));
+    });
+
     println!("match_ns={find:.0}");
+    println!("match_lane_pick_few_hosts_ns={cached:.0}");
     println!("match_lane_pick_begin_finish_ns={whole:.0}");
-    println!("allocations_per_begin_finish={whole_allocations}");
     let slowest = changes.iter().map(|change| change.1).fold(0.0, f64::max);
     println!("match_lane_pick_ns={pick:.0}");
     println!("apply_one_change_ms={slowest:.3}");

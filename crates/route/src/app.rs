@@ -1,11 +1,12 @@
 //! An app of the table: settings, and its endpoints in one pool a lane.
 
 use crate::budget::RetryBudget;
+use crate::calm::Calm;
 use crate::change::{EndpointSpec, Source};
 use crate::endpoint::{Endpoint, EndpointState};
 use crate::index::Keyed;
 use crate::load::formula_max;
-use crate::pool::{Node, Pool, PoolState};
+use crate::pool::{Pool, Short};
 use crate::space;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,36 +27,24 @@ pub(crate) struct Member {
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct App {
-    /// The short way to an endpoint of base; `None` when only the long way is right.
-    pub(crate) short: Option<Short>,
+    /// The short way to an endpoint of base.
+    short: Option<Short>,
+    /// Pools of other lanes than base, by name.
+    others: Arc<[Pool]>,
+    pub(crate) rare: Arc<Rare>,
     /// Slot of its space.
     pub(crate) space: u32,
     pub(crate) balancer: Rule,
     pub(crate) stopped: bool,
     /// It has groups or endpoints in no lane but base.
     base_only: bool,
-    pub(crate) rare: Arc<Rare>,
-}
-
-/// The ready endpoints of base's first tier, when that serves as long as none of them is ejected or tried: some are ready,
-/// and so many that nothing spills.
-#[derive(Debug, Clone)]
-pub(crate) struct Short {
-    pub(crate) nodes: Arc<[Node]>,
-    pub(crate) state: Arc<PoolState>,
-    /// How many of the first nodes are ready.
-    pub(crate) ready: u32,
-    /// Number of the tier.
-    pub(crate) number: u8,
-    /// All of them have the same weight.
-    pub(crate) uniform: bool,
+    /// Number of the tier of the short way.
+    short_number: u8,
 }
 
 /// What is needed less often of an app.
 #[derive(Debug, Clone)]
 pub(crate) struct Rare {
-    /// Pools of other lanes than base, by name.
-    others: Arc<[Pool]>,
     /// The pool of base.
     base: Option<Pool>,
     pub(crate) spill_below: f32,
@@ -100,6 +89,15 @@ impl Rule {
     }
 }
 
+/// What compiling an app needs to know besides the app.
+pub(crate) struct About<'a> {
+    pub(crate) place: &'a Place,
+    pub(crate) calm: &'a Calm,
+    /// Its own slot.
+    pub(crate) slot: u32,
+    pub(crate) now: u64,
+}
+
 /// Settings of an app as a change puts them.
 pub(crate) type Settings = (UpstreamSpec, bool, Vec<LaneName>);
 
@@ -109,12 +107,13 @@ impl App {
         let upstream = Arc::new(UpstreamSpec::default());
         Self {
             short: None,
+            others: Arc::from(Vec::new()),
             space,
             balancer: Rule::of(&upstream.balancer),
             stopped: false,
             base_only: true,
+            short_number: 0,
             rare: Arc::new(Rare {
-                others: Arc::from(Vec::new()),
                 base: None,
                 spill_below: upstream.spill_below,
                 load_max: formula_max(&upstream.load_weights),
@@ -131,7 +130,7 @@ impl App {
     }
 
     /// Takes other settings; `None` = forget them.
-    pub(crate) fn set(&mut self, settings: Option<Settings>, place: &Place, now: u64) {
+    pub(crate) fn set(&mut self, settings: Option<Settings>, about: &About<'_>) {
         let known = settings.is_some();
         let (upstream, stopped, groups) = settings.unwrap_or_default();
         self.stopped = stopped;
@@ -142,13 +141,13 @@ impl App {
         rare.load_max = formula_max(&upstream.load_weights);
         rare.groups = space::sorted(groups).into();
         rare.upstream = Arc::new(upstream);
-        self.compile(place, now);
+        self.compile(about);
     }
 
     /// Takes other members.
-    pub(crate) fn set_members(&mut self, members: Vec<Member>, place: &Place, now: u64) {
+    pub(crate) fn set_members(&mut self, members: Vec<Member>, about: &About<'_>) {
         Arc::make_mut(&mut self.rare).members = Arc::new(members);
-        self.compile(place, now);
+        self.compile(about);
     }
 
     /// Counts routes to it up or down.
@@ -157,27 +156,31 @@ impl App {
         *routes = routes.saturating_add_signed(by);
     }
 
-    fn compile(&mut self, place: &Place, now: u64) {
+    fn compile(&mut self, about: &About<'_>) {
         let rare = Arc::make_mut(&mut self.rare);
-        let pools = rare.compile_pools(place, now);
+        let pools = rare.compile_pools(&self.others, self.balancer, about);
         let names = pools.iter().map(|pool| pool.lane.clone()).chain(rare.groups.iter().cloned());
         rare.lanes = space::sorted(names.collect()).into();
         let (base, others): (Vec<_>, Vec<_>) = pools.into_iter().partition(|pool| pool.lane.is_base());
         rare.base = base.into_iter().next();
-        rare.others = others.into();
+        self.others = others.into();
         self.base_only = rare.lanes.iter().all(LaneName::is_base);
-        self.short = rare.base.as_ref().and_then(|base| base.short(rare.spill_below));
+        self.short = rare.base.as_ref().and_then(|base| base.short.clone());
+        self.short_number = rare.base.as_ref().map_or(0, |base| base.first.number);
     }
 
-    /// The short way for a request in `lane`.
-    pub(crate) fn short(&self, lane: &LaneName) -> Option<&Short> {
-        let base = lane.is_base() || self.base_only || self.other(lane.as_str()).is_none();
-        self.short.as_ref().filter(|_| base)
+    /// The short way for a request in `lane`: with the number of its tier, and the pool if that is not base.
+    pub(crate) fn short(&self, lane: &LaneName) -> Option<(&Short, u8, Option<&Pool>)> {
+        let own = if lane.is_base() || self.base_only { None } else { self.other(lane.as_str()) };
+        match own {
+            Some(pool) => Some((pool.short.as_ref()?, pool.first.number, Some(pool))),
+            None => Some((self.short.as_ref()?, self.short_number, None)),
+        }
     }
 
     /// All pools, base first.
     pub(crate) fn pools(&self) -> impl Iterator<Item = &Pool> {
-        self.rare.base.iter().chain(self.rare.others.iter())
+        self.rare.base.iter().chain(self.others.iter())
     }
 
     pub(crate) fn pool(&self, lane: &str) -> Option<&Pool> {
@@ -186,7 +189,7 @@ impl App {
 
     /// The pool of a lane other than base.
     pub(crate) fn other(&self, lane: &str) -> Option<&Pool> {
-        self.rare.others.iter().find(|pool| pool.lane.as_str() == lane)
+        self.others.iter().find(|pool| pool.lane.as_str() == lane)
     }
 
     pub(crate) fn base(&self) -> Option<&Pool> {
@@ -215,7 +218,7 @@ impl App {
 }
 
 impl Rare {
-    fn compile_pools(&self, place: &Place, now: u64) -> Vec<Pool> {
+    fn compile_pools(&self, others: &[Pool], rule: Rule, about: &About<'_>) -> Vec<Pool> {
         let mut members: Vec<&Member> = self.members.iter().collect();
         members.sort_by(|a, b| (a.spec.instance, &a.source).cmp(&(b.spec.instance, &b.source)));
         members.dedup_by_key(|member| member.spec.instance);
@@ -231,18 +234,26 @@ impl Rare {
         }
         let slow_start = self.upstream.slow_start.0.saturating_mul(crate::MS);
         let pools = lanes.into_iter().filter_map(|(lane, endpoints)| {
-            let mut before = self.base.iter().chain(self.others.iter());
+            let mut before = self.base.iter().chain(others.iter());
             let state = before.find(|pool| pool.lane == *lane).map(|pool| Arc::clone(&pool.state));
             let locality = self.upstream.locality;
-            let pool = Pool::compile(lane.clone(), state.unwrap_or_default(), endpoints, place, locality)?;
+            let mut pool =
+                Pool::compile(lane.clone(), state.unwrap_or_default(), endpoints, about.place, locality)?;
+            if matches!(rule, Rule::Load | Rule::Ewma) {
+                pool.make_short(self.spill_below);
+            }
             let ramps = pool.nodes().iter().map(|node| node.state.ramp_end(slow_start));
-            pool.state.ramp_until.store(ramps.max().unwrap_or(0), Relaxed);
-            pool.refresh_mean(now);
+            let ramp_until = ramps.max().unwrap_or(0);
+            pool.state.ramp_until.store(ramp_until, Relaxed);
+            about.calm.disturb(about.slot, ramp_until.max(pool.state.ejected_until.load(Relaxed)));
+            pool.refresh_mean(about.now);
             Some(pool)
         });
         pools.collect()
     }
 }
+
+const _: () = assert!(size_of::<Option<App>>() == 64, "an app is one cache line");
 
 /// Where an app stands in the list of apps.
 #[derive(Debug, Clone)]

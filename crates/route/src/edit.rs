@@ -1,6 +1,6 @@
 //! Making the next version of a table out of one and some changes.
 
-use crate::app::{App, AppSlot, Member, Settings};
+use crate::app::{About, App, AppSlot, Member, Settings};
 use crate::change::{Change, EndpointSpec, Refused, Source};
 use crate::endpoint::EndpointState;
 use crate::hash::hash_bytes;
@@ -103,8 +103,7 @@ impl<'t> Edit<'t> {
             return;
         }
         let slot = self.take_slot(app);
-        let (now, place) = (self.now, self.inner().place.clone());
-        self.change_app(slot, |app| app.set(settings, &place, now));
+        self.compile_app(slot, |app, about| app.set(settings, about));
         self.release_slot(app, slot);
     }
 
@@ -226,13 +225,12 @@ impl<'t> Edit<'t> {
                 members.push(member.clone());
             }
         }
-        let (now, place) = (self.now, self.inner().place.clone());
         for (app, mut members) in by_app {
             let slot = self.take_slot(app);
-            self.change_app(slot, |app| {
+            self.compile_app(slot, |app, about| {
                 let others = app.rare.members.iter().filter(|member| *member.source != *entry.source);
                 members.extend(others.cloned());
-                app.set_members(members, &place, now);
+                app.set_members(members, about);
             });
             self.release_slot(app, slot);
         }
@@ -294,6 +292,11 @@ impl<'t> Edit<'t> {
         if let Some(entry) = self.inner_mut().slot_mut(slot) {
             *entry = app;
         }
+    }
+
+    fn compile_app(&mut self, slot: u32, change: impl FnOnce(&mut App, &About<'_>)) {
+        let (now, place, calm) = (self.now, self.inner().place.clone(), Arc::clone(&self.inner().calm));
+        self.change_app(slot, |app| change(app, &About { place: &place, calm: &calm, slot, now }));
     }
 
     fn change_app(&mut self, slot: u32, change: impl FnOnce(&mut App)) {

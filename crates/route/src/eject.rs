@@ -19,9 +19,9 @@ impl Table {
     /// Ejects an endpoint, unless too large a share of its tier is ejected already, or another worker is deciding on the
     /// same pool at this instant (then the next failure asks again). Call it when [`crate::Finished::eject`] says so.
     pub fn eject(&self, endpoint: &Endpoint, now: u64) -> bool {
-        let Some(pool) = self.app(endpoint.app()).and_then(|app| app.pool(endpoint.lane().as_str())) else {
-            return false;
-        };
+        let Some(slot) = self.0.slot_of(endpoint.app()) else { return false };
+        let pool = self.app_at(slot).and_then(|app| app.pool(endpoint.lane().as_str()));
+        let Some(pool) = pool else { return false };
         let Some((tier, _, node)) = pool.find(endpoint.instance()) else { return false };
         if pool.state.ejecting.compare_exchange(false, true, Acquire, Relaxed).is_err() {
             return false;
@@ -46,7 +46,9 @@ impl Table {
         state.ejected_until.store(until, Relaxed);
         pool.state.ejected_until.fetch_max(until, Relaxed);
         let slow_start = node.endpoint.upstream.slow_start.0.saturating_mul(MS);
-        pool.state.ramp_until.fetch_max(until.saturating_add(slow_start), Relaxed);
+        let ramped = until.saturating_add(slow_start);
+        pool.state.ramp_until.fetch_max(ramped, Relaxed);
+        self.0.calm.disturb(slot, ramped);
         true
     }
 }

@@ -209,12 +209,15 @@ fn shares(matched: &Match<'_>, scope: &Scope<'_, '_>, whole: f64) -> BTreeMap<In
         Balancer::Load => {
             let (latency, mean) = (mean_latency(&nodes, now), scope.pool.mean_load());
             let own = |node: &Node| node.state.latency.seconds(now).unwrap_or(latency);
-            nodes.iter().map(|node| f64::from(load_score(node, own(node), mean, now))).collect()
+            nodes
+                .iter()
+                .map(|node| f64::from(load_score(&node.state, node.weight, own(node), || mean, now)))
+                .collect()
         }
         Balancer::Ewma => {
             let latency = mean_latency(&nodes, now);
             let own = |node: &Node| node.state.latency.seconds(now).unwrap_or(latency);
-            nodes.iter().map(|node| f64::from(latency_score(node, own(node)))).collect()
+            nodes.iter().map(|node| f64::from(latency_score(node.weight, own(node)))).collect()
         }
         Balancer::Weighted => {
             nodes.iter().map(|node| f64::from(capacity(node, scope, matched.app.rare.load_max))).collect()

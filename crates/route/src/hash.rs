@@ -23,11 +23,12 @@ pub(crate) fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
     for word in words {
         state = fold(state ^ u64::from_le_bytes(*word), B);
     }
-    let mut last = [0; 8];
-    for (to, from) in last.iter_mut().zip(rest) {
-        *to = *from;
-    }
-    mix(fold(state ^ u64::from_le_bytes(last), A))
+    // the last eight bytes, overlapping the words; of a shorter text all there is
+    let last = match bytes.last_chunk::<8>() {
+        Some(last) => u64::from_le_bytes(*last),
+        None => rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    mix(fold(state ^ last, A))
 }
 
 /// A sequence of random numbers from the one that the caller gave.

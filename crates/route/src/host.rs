@@ -6,56 +6,53 @@ use std::net::Ipv6Addr;
 /// Room for a host in its one form.
 pub(crate) const HOST_MAX: usize = 256;
 
-/// A host in its one form, on the stack.
-#[derive(Debug)]
-pub(crate) struct Host {
-    bytes: [u8; HOST_MAX],
-    len: usize,
-}
-
-impl Host {
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-}
-
-/// The one form of `raw` (a `Host` header or `:authority`), or nothing if it is no host at all.
-pub(crate) fn normalize(raw: &[u8]) -> Option<Host> {
-    if raw.first() == Some(&b'[') { normalize_v6(raw) } else { normalize_name(raw) }
-}
-
-fn normalize_name(raw: &[u8]) -> Option<Host> {
-    let mut host = Host { bytes: [0; HOST_MAX], len: 0 };
-    let mut label = 0_usize;
-    let mut name = raw;
-    for (at, byte) in raw.iter().enumerate() {
-        if *byte == b':' {
-            let port = raw.get(at + 1..).unwrap_or_default();
-            if !port.iter().all(u8::is_ascii_digit) {
-                return None;
+/// Each byte of a host name in lower case; 0 for what may not be in one.
+const LOWER: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let ascii = byte as u8;
+        if ascii.is_ascii_alphanumeric() || matches!(ascii, b'-' | b'_' | b'.') {
+            #[expect(clippy::indexing_slicing, reason = "the compiler evaluates it, within bounds")]
+            {
+                table[byte] = ascii.to_ascii_lowercase();
             }
-            name = raw.get(..at).unwrap_or_default();
+        }
+        byte += 1;
+    }
+    table
+};
+
+/// Brings `raw` (a `Host` header or `:authority`) into the one form, in `buf`; nothing if it is no host at all.
+pub(crate) fn normalize<'b>(raw: &[u8], buf: &'b mut [u8; HOST_MAX]) -> Option<&'b [u8]> {
+    if raw.first() == Some(&b'[') { normalize_v6(raw, buf) } else { normalize_name(raw, buf) }
+}
+
+fn normalize_name<'b>(raw: &[u8], buf: &'b mut [u8; HOST_MAX]) -> Option<&'b [u8]> {
+    let (mut len, mut before, mut empty_label) = (0, b'.', false);
+    for (to, byte) in buf.iter_mut().zip(raw) {
+        let lower = *LOWER.get(usize::from(*byte))?;
+        if lower == 0 {
             break;
         }
+        empty_label |= lower == b'.' && before == b'.';
+        before = lower;
+        *to = lower;
+        len += 1;
     }
-    let name = name.strip_suffix(b".").unwrap_or(name);
-    if name.is_empty() || name.len() > 253 {
+    match raw.get(len..)? {
+        [] => {}
+        [b':', port @ ..] if port.iter().all(u8::is_ascii_digit) => {}
+        _ => return None,
+    }
+    let len = if before == b'.' { len.checked_sub(1)? } else { len };
+    if empty_label || len == 0 || len > 253 {
         return None;
     }
-    for (to, byte) in host.bytes.iter_mut().zip(name) {
-        match byte {
-            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => label += 1,
-            b'A'..=b'Z' => label += 1,
-            b'.' if label > 0 => label = 0,
-            _ => return None,
-        }
-        *to = byte.to_ascii_lowercase();
-    }
-    host.len = name.len();
-    (label > 0).then_some(host)
+    buf.get(..len)
 }
 
-fn normalize_v6(raw: &[u8]) -> Option<Host> {
+fn normalize_v6<'b>(raw: &[u8], buf: &'b mut [u8; HOST_MAX]) -> Option<&'b [u8]> {
     let end = raw.iter().position(|byte| *byte == b']')?;
     let port = raw.get(end + 1..).unwrap_or_default();
     let port_ok = port.is_empty() || port.first() == Some(&b':');
@@ -63,11 +60,10 @@ fn normalize_v6(raw: &[u8]) -> Option<Host> {
         return None;
     }
     let address: Ipv6Addr = std::str::from_utf8(raw.get(1..end)?).ok()?.parse().ok()?;
-    let mut host = Host { bytes: [0; HOST_MAX], len: 0 };
-    let mut rest = host.bytes.as_mut_slice();
+    let mut rest = buf.as_mut_slice();
     write!(rest, "[{address}]").ok()?;
-    host.len = HOST_MAX - rest.len();
-    Some(host)
+    let len = HOST_MAX - rest.len();
+    buf.get(..len)
 }
 
 /// The host without its first label: what a wildcard of one label stands before.
@@ -88,9 +84,10 @@ pub(crate) fn split_lane(host: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Checks the host of a route; `Err` says what would be right.
 pub(crate) fn check_route_host(host: &str) -> Result<(), String> {
     let name = host.strip_prefix("*.").unwrap_or(host);
-    match normalize(name.as_bytes()) {
-        Some(one) if one.as_bytes() == name.as_bytes() => Ok(()),
-        Some(one) => Err(format!("host {host:?} is written {:?}", String::from_utf8_lossy(one.as_bytes()))),
+    let mut buf = [0; HOST_MAX];
+    match normalize(name.as_bytes(), &mut buf) {
+        Some(one) if one == name.as_bytes() => Ok(()),
+        Some(one) => Err(format!("host {host:?} is written {:?}", String::from_utf8_lossy(one))),
         None => Err(format!(
             "host {host:?} is not a host name; write for example shop.example.com or *.example.com"
         )),
@@ -102,7 +99,8 @@ mod tests {
     use super::*;
 
     fn one(raw: &str) -> Option<String> {
-        normalize(raw.as_bytes()).map(|host| String::from_utf8(host.as_bytes().to_vec()).unwrap())
+        let mut buf = [0; HOST_MAX];
+        normalize(raw.as_bytes(), &mut buf).map(|host| String::from_utf8(host.to_vec()).unwrap())
     }
 
     #[test]

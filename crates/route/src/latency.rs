@@ -24,8 +24,16 @@ fn fade(ticks: u32) -> f32 {
     if ticks == 0 {
         return 1.0;
     }
-    let elapsed = ticks as f32 * ((1_u64 << TICK_BITS) as f32 / DECAY_NS as f32);
-    (-elapsed).exp()
+    exp2_neg(ticks as f32 * ((1_u64 << TICK_BITS) as f32 / DECAY_NS as f32 * std::f32::consts::LOG2_E))
+}
+
+/// `2^−x` for `x ≥ 0`, within 0.2 %, in a few instructions: it stands on the path of every choice.
+fn exp2_neg(x: f32) -> f32 {
+    let x = x.min(100.0);
+    let whole = x as u32;
+    let part = x - whole as f32;
+    let mantissa = 1.0 + part * (-0.687_2 + part * (0.215_0 - part * 0.027_8));
+    mantissa * f32::from_bits((127 - whole) << 23)
 }
 
 impl Latency {

@@ -15,6 +15,7 @@
 mod app;
 mod balance;
 mod budget;
+mod calm;
 mod change;
 mod check;
 mod edit;

@@ -12,25 +12,37 @@ pub(crate) const PATH_MAX: usize = 8192;
 /// Most segments of a route's path.
 pub(crate) const DEPTH_MAX: usize = 32;
 
-/// The path without query and fragment; `/` when there is none (`*`, an empty path).
-pub(crate) fn cut(raw: &[u8]) -> &[u8] {
-    let end = raw.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(raw.len());
-    match raw.get(..end) {
-        Some(path) if path.first() == Some(&b'/') => path,
-        _ => b"/",
+/// What a byte means to [`cut`]: 1 = the path ends before it, 2 = `/`, 4 = `.`, 8 = `%`.
+const MEANING: [u8; 256] = {
+    let mut table = [0; 256];
+    #[expect(clippy::indexing_slicing, reason = "the compiler evaluates it, within bounds")]
+    {
+        table[b'?' as usize] = 1;
+        table[b'#' as usize] = 1;
+        table[b'/' as usize] = 2;
+        table[b'.' as usize] = 4;
+        table[b'%' as usize] = 8;
     }
-}
+    table
+};
 
-/// Whether a path (as [`cut`] gives it) is in the one form already.
-pub(crate) fn is_plain(path: &[u8]) -> bool {
-    let mut before = 0;
-    for byte in path {
-        if *byte == b'%' || (before == b'/' && matches!(byte, b'/' | b'.')) {
-            return false;
-        }
-        before = *byte;
+/// The path without query and fragment (`/` when there is none: `*`, an empty path), and whether it is in the one form.
+pub(crate) fn cut(raw: &[u8]) -> (&[u8], bool) {
+    if raw.first() != Some(&b'/') {
+        return (b"/", true);
     }
-    true
+    let (mut plain, mut before) = (true, 0);
+    for (at, byte) in raw.iter().enumerate() {
+        let meaning = MEANING.get(usize::from(*byte)).copied().unwrap_or_default();
+        if meaning != 0 {
+            if meaning == 1 {
+                return (raw.get(..at).unwrap_or_default(), plain);
+            }
+            plain &= meaning != 8 && before != 2;
+        }
+        before = meaning;
+    }
+    (raw, plain)
 }
 
 /// The one form of a path (as [`cut`] gives it), written into `buf`.
@@ -116,10 +128,10 @@ pub(crate) fn strip<'a>(raw: &'a str, prefix: &str) -> Cow<'a, str> {
     if prefix == "/" {
         return Cow::Borrowed(raw);
     }
-    let path = cut(raw.as_bytes());
+    let (path, plain) = cut(raw.as_bytes());
     let tail = raw.get(path.len()..).unwrap_or_default();
     let mut buf = [0; PATH_MAX];
-    let one = if is_plain(path) { None } else { normalize(path, &mut buf) };
+    let one = if plain { None } else { normalize(path, &mut buf) };
     match one.and_then(|one| std::str::from_utf8(one).ok()) {
         Some(one) => Cow::Owned(rooted(one.strip_prefix(prefix).unwrap_or(one), tail)),
         None => match raw.strip_prefix(prefix) {
@@ -162,7 +174,7 @@ mod tests {
 
     fn one(raw: &str) -> String {
         let mut buf = [0; PATH_MAX];
-        String::from_utf8(normalize(cut(raw.as_bytes()), &mut buf).unwrap().to_vec()).unwrap()
+        String::from_utf8(normalize(cut(raw.as_bytes()).0, &mut buf).unwrap().to_vec()).unwrap()
     }
 
     #[test]
@@ -187,7 +199,8 @@ mod tests {
             ("/a/...", "/a/..."),
         ] {
             assert_eq!(one(raw), want, "{raw}");
-            assert!(!is_plain(cut(raw.as_bytes())) || cut(raw.as_bytes()) == want.as_bytes(), "{raw}");
+            let (path, plain) = cut(raw.as_bytes());
+            assert!(!plain || path == want.as_bytes(), "{raw}");
         }
     }
 
@@ -210,7 +223,7 @@ mod tests {
     fn a_long_odd_path_matches_nothing_and_a_long_plain_one_needs_no_room() {
         let mut buf = [0; PATH_MAX];
         assert!(normalize(format!("/%{}", "a".repeat(PATH_MAX)).as_bytes(), &mut buf).is_none());
-        assert!(is_plain(format!("/{}", "a".repeat(PATH_MAX)).as_bytes()));
+        assert!(cut(format!("/{}", "a".repeat(PATH_MAX)).as_bytes()).1);
     }
 
     #[test]

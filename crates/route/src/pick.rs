@@ -1,7 +1,7 @@
 //! Which endpoint: stages (own lane, base, local), tiers inside a stage, spill, panic.
 
-use crate::app::{App, Rule};
-use crate::balance::{Scope, choose};
+use crate::app::App;
+use crate::balance::{Scope, choose, choose_short};
 use crate::endpoint::Endpoint;
 use crate::hash::Rng;
 use crate::lane::LaneChoice;
@@ -143,7 +143,10 @@ impl Table {
             return Err(NoPick::Stopped);
         }
         let mut rng = Rng::new(draw.rnd);
-        if let Some(pick) = self.short_pick(matched.app, lane.lane, draw, tried, &mut rng) {
+        if tried.is_empty()
+            && self.0.calm.is(matched.slot(), draw.now)
+            && let Some(pick) = self.short_pick(matched.app, lane.lane, draw, &mut rng)
+        {
             return Ok(pick);
         }
         let stages = stages(matched, lane.lane);
@@ -164,29 +167,23 @@ impl Table {
 }
 
 impl Table {
-    /// The same as the long way below, for the common case: base serves, nothing is ejected or tried, nothing spills.
+    /// The same as the long way below, for the common case: nothing of the app is ejected or ramps up, nothing was tried,
+    /// the first tier serves, and its endpoints have the same weight.
     fn short_pick<'t>(
         &'t self,
         app: &'t App,
         lane: &LaneName,
         draw: Draw,
-        tried: &TriedSet,
         rng: &mut Rng,
     ) -> Option<Pick<'t>> {
-        let short = app.short(lane)?;
-        if !tried.is_empty()
-            || short.state.disturbed(draw.now)
-            || (app.balancer != Rule::Load && !short.uniform)
-        {
-            return None;
-        }
-        let nodes = short.nodes.get(..short.ready as usize)?;
-        let node = choose(&Scope::short(nodes, &short.state, draw), app, rng)?;
-        let stage = if lane.is_base() { Stage::Own } else { Stage::Base };
+        let (short, number, own) = app.short(lane)?;
+        let mean = || own.or(app.base()).map_or(0.0, |pool| pool.state.mean_load());
+        let at = choose_short(&short.states, app.balancer, draw.now, rng, mean)?;
+        let stage = if own.is_some() || lane.is_base() { Stage::Own } else { Stage::Base };
         Some(Pick {
-            endpoint: &node.endpoint,
-            tier: stage.tier(short.number),
-            lane: self.base(),
+            endpoint: &short.nodes.get(at)?.endpoint,
+            tier: stage.tier(number),
+            lane: own.map_or(self.base(), |pool| &pool.lane),
             panic: false,
         })
     }

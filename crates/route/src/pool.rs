@@ -1,6 +1,5 @@
 //! The endpoints of one app in one lane, in tiers, compiled for the place of this gateway.
 
-use crate::app::Short;
 use crate::endpoint::{Endpoint, EndpointState};
 use crate::pick::spilled;
 use std::sync::Arc;
@@ -79,11 +78,21 @@ impl Tier {
 #[derive(Debug, Clone)]
 #[repr(C)]
 pub(crate) struct Pool {
+    pub(crate) lane: LaneName,
+    pub(crate) short: Option<Short>,
+    pub(crate) first: Tier,
     nodes: Arc<[Node]>,
     pub(crate) state: Arc<PoolState>,
-    first: Tier,
     more: Arc<[Tier]>,
-    pub(crate) lane: LaneName,
+}
+
+/// The ready endpoints of a pool's first tier, for the two balancers that compare two of them, while none of the app is
+/// ejected or ramps up. Their states alone, side by side, so that there is little to read.
+#[derive(Debug, Clone)]
+pub(crate) struct Short {
+    pub(crate) states: Arc<[Arc<EndpointState>]>,
+    /// The same ones, first of these.
+    pub(crate) nodes: Arc<[Node]>,
 }
 
 impl Pool {
@@ -146,20 +155,17 @@ impl Pool {
             endpoint,
         });
         let (first, more) = tiers.split_first()?;
-        Some(Self { lane, state, first: *first, more: more.into(), nodes: nodes.collect() })
+        Some(Self { lane, state, short: None, first: *first, more: more.into(), nodes: nodes.collect() })
     }
 
-    /// The short way to the first tier, if that serves while nothing is ejected.
-    pub(crate) fn short(&self, spill_below: f32) -> Option<Short> {
+    /// Opens the short way, if that is right: the first tier serves and spills nothing, and weights are equal.
+    pub(crate) fn make_short(&mut self, spill_below: f32) {
         let tier = &self.first;
         let whole = tier.ready() > 0 && spilled(tier, tier.ready(), f64::from(spill_below)) <= 0.0;
-        whole.then(|| Short {
+        self.short = (whole && tier.uniform).then(|| Short {
+            states: self.nodes.iter().take(tier.ready()).map(|node| Arc::clone(&node.state)).collect(),
             nodes: Arc::clone(&self.nodes),
-            state: Arc::clone(&self.state),
-            ready: tier.ready_end,
-            number: tier.number,
-            uniform: tier.uniform,
-        })
+        });
     }
 
     /// The tiers in their order.

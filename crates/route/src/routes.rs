@@ -257,8 +257,8 @@ impl Routes {
         raw_path: &[u8],
         label_permitted: impl Fn(u32) -> bool,
     ) -> Option<Hit<'t, 'r>> {
-        let path = path::cut(raw_path);
-        if path::is_plain(path) {
+        let (path, plain) = path::cut(raw_path);
+        if plain {
             self.find_plain(host, path, label_permitted)
         } else {
             self.find_odd(host, path, label_permitted)

@@ -2,6 +2,7 @@
 
 use crate::app::{App, AppSlot, Rule};
 use crate::budget::RetryBudget;
+use crate::calm::Calm;
 use crate::change::{Change, Refused};
 use crate::endpoint::Endpoint;
 use crate::hash::hash_bytes;
@@ -43,6 +44,8 @@ pub(crate) struct Inner {
     /// Slots that are free again.
     pub(crate) free: Arc<Vec<u32>>,
     pub(crate) sources: Index<Arc<SourceEntry>>,
+    /// Which apps are calm.
+    pub(crate) calm: Arc<Calm>,
     /// One copy of each lane's name, so that all pools of a lane share it.
     pub(crate) lanes: Arc<BTreeSet<LaneName>>,
 }
@@ -65,6 +68,7 @@ pub struct Counts {
 pub struct Match<'t> {
     route: &'t Arc<Route>,
     has_entry: bool,
+    slot: u32,
     pub(crate) app: &'t App,
     pub(crate) space: &'t Space,
     host_lane: HostLane,
@@ -91,6 +95,7 @@ impl Table {
             apps: Arc::default(),
             free: Arc::default(),
             sources: Index::new(64),
+            calm: Arc::default(),
             lanes: Arc::new(BTreeSet::from([base.clone()])),
             base,
         }))
@@ -141,19 +146,20 @@ impl Table {
 
     /// The route for a host (`Host` header or `:authority`, with or without port) and a path (a query may follow).
     pub fn find(&self, host: &[u8], path: &[u8]) -> Option<Match<'_>> {
-        let host = host::normalize(host)?;
+        let mut buf = [0; host::HOST_MAX];
+        let host = host::normalize(host, &mut buf)?;
         let permitted = |slot| {
             let space = self.app_at(slot).and_then(|app| self.0.space_at(app.space));
             space.is_some_and(|space| space.policy.host_label)
         };
-        let hit = self.0.routes.find(host.as_bytes(), path, permitted)?;
+        let hit = self.0.routes.find(host, path, permitted)?;
         let app = self.app_at(hit.slot)?;
         let space = self.0.space_at(app.space)?;
         let host_lane = match hit.host_lane.filter(|_| space.policy.host_label) {
             None => HostLane::None,
             Some(label) => Tag::read(label).map_or(HostLane::Malformed, HostLane::Tag),
         };
-        Some(Match { route: hit.route, has_entry: hit.has_entry, app, space, host_lane })
+        Some(Match { route: hit.route, has_entry: hit.has_entry, slot: hit.slot, app, space, host_lane })
     }
 
     pub(crate) fn base(&self) -> &LaneName {
@@ -166,10 +172,6 @@ impl Table {
 
     pub(crate) fn app_at(&self, slot: u32) -> Option<&App> {
         self.0.app_at(slot)
-    }
-
-    pub(crate) fn app(&self, app: &AppRef) -> Option<&App> {
-        self.app_at(self.0.slot_of(app)?)
     }
 }
 
@@ -254,6 +256,11 @@ impl<'t> Match<'t> {
 
     pub(crate) fn lane_of_app(&self, name: &str) -> Option<&'t LaneName> {
         self.app.lane(name)
+    }
+
+    /// Slot of the app.
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
     }
 
     pub(crate) fn lane_of_space(&self, name: &str) -> bool {

@@ -15,8 +15,10 @@ pub(crate) use two_choices::{By, latency_score, load_score, second_is_better};
 pub(crate) use weighted::capacity;
 
 use crate::app::{App, Rule};
+use crate::endpoint::EndpointState;
 use crate::hash::Rng;
 use crate::pool::Node;
+use std::sync::Arc;
 
 /// One of the scope's endpoints; `None` only when it has none.
 pub(crate) fn choose<'a>(scope: &Scope<'a, '_>, app: &App, rng: &mut Rng) -> Option<&'a Node> {
@@ -32,4 +34,20 @@ pub(crate) fn choose<'a>(scope: &Scope<'a, '_>, app: &App, rng: &mut Rng) -> Opt
         Rule::Chash => chash::choose(scope),
         Rule::Random => random::choose(scope, rng),
     }
+}
+
+/// The same for endpoints of equal weight of which none ramps up, for the balancers that compare two; else `None`.
+pub(crate) fn choose_short(
+    states: &[Arc<EndpointState>],
+    rule: Rule,
+    now: u64,
+    rng: &mut Rng,
+    mean_load: impl Fn() -> f32,
+) -> Option<usize> {
+    let by = match rule {
+        Rule::Load => By::Load,
+        Rule::Ewma => By::Latency,
+        _ => return None,
+    };
+    two_choices::choose_of(states, by, now, rng, mean_load)
 }

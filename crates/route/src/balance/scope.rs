@@ -52,12 +52,6 @@ impl<'a, 'r> Scope<'a, 'r> {
         Self::new(nodes, condition, tier.uniform, tier.ready_weight, &pool.state, draw)
     }
 
-    /// All of some nodes of the same weight, or for a balancer that asks for no sum of weights.
-    pub(crate) fn short(nodes: &'a [Node], pool: &'a PoolState, draw: Draw) -> Self {
-        let weight = nodes.first().map_or(0, |node| u64::from(node.weight)) * nodes.len() as u64;
-        Self::new(nodes, None, true, weight, pool, draw)
-    }
-
     /// Whatever may be used at all, of every tier.
     pub(crate) fn usable(pool: &'a Pool, draw: Draw, tried: &'r TriedSet) -> Self {
         Self::new(pool.nodes(), Some(Condition::Usable(tried)), false, 0, &pool.state, draw)
