@@ -82,8 +82,8 @@ tries=(
   "who would get a request, and why|towpath explain http://catalogue.localhost:$port/products -H 'towpath-lane: summer'|summer"
   "three copies instead of two|towpath scale shop 3|3"
   "what an app printed|towpath logs shop --tail 5|listens on"
-  "releases, and back to the one before|towpath releases catalogue|base"
-  "the whole platform|towpath status|gateway"
+  "its releases; towpath rollback goes back to the one before|towpath releases catalogue|base"
+  "the whole platform|towpath status|GATEWAY"
 )
 
 say "Try this$([ -z "$CHECK" ] && echo " in another terminal")"
