@@ -61,7 +61,7 @@ impl Manager {
         let mailboxes = Arc::new(reconcile::Mailboxes::default());
         listen::spawn(&core, &mailboxes, &mut tasks).await?;
         cells::sync::spawn(&core, &mut tasks).await?;
-        gateways::spawn(&core, &mut tasks).await?;
+        gateways::spawn(&core, &mut tasks);
         reconcile::spawn(&core, &mailboxes, &mut tasks).await?;
         feed::spawn(&core, mailboxes.clone(), &mut tasks);
         let joined = membership::spawn(&core, identity, &mailboxes, &mut tasks).await?;

@@ -6,11 +6,9 @@ mod snapshot;
 use crate::core::Core;
 use std::sync::Arc;
 use tokio::task::JoinSet;
-use towpath_bus::BusError;
 
 /// Starts both.
-pub(crate) async fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), BusError> {
-    snapshot::spawn(core, tasks).await?;
+pub(crate) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
+    snapshot::spawn(core, tasks);
     delta::spawn(core, tasks);
-    Ok(())
 }

@@ -2,8 +2,9 @@
 
 use crate::core::Core;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
-use towpath_bus::{BusError, Message};
+use towpath_bus::Message;
 use towpath_wire::gateway::{ItemKey, SnapshotPage, SnapshotRequest};
 use towpath_wire::{decode, encode, subject};
 
@@ -12,22 +13,34 @@ const PAGE_BYTES: usize = 500_000;
 /// Most items that are looked at for one page.
 const PAGE_ITEMS: usize = 5_000;
 
-/// Subscribes, and starts answering.
-pub(super) async fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), BusError> {
-    let mut requests = core.bus.subscribe_queue(subject::GATEWAY_SNAPSHOT, subject::MANAGERS).await?;
+/// Starts answering once there is a whole table to answer with. Whoever asks before finds nobody and asks again; a
+/// request that was taken and left lying would cost a gateway its longest wait.
+pub(super) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
     let core = core.clone();
     tasks.spawn(async move {
-        loop {
-            tokio::select! {
-                request = requests.next() => match request {
-                    Some(request) => answer(&core, request).await,
-                    None => return,
-                },
-                () = core.stopped() => return,
-            }
+        tokio::select! {
+            () = run(&core) => {}
+            () = core.stopped() => {}
         }
     });
-    Ok(())
+}
+
+async fn run(core: &Core) {
+    crate::feed::wait_loaded(core).await;
+    loop {
+        match core.bus.subscribe_queue(subject::GATEWAY_SNAPSHOT, subject::MANAGERS).await {
+            Ok(mut requests) => {
+                while let Some(request) = requests.next().await {
+                    answer(core, request).await;
+                }
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot answer gateways yet");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
 }
 
 async fn answer(core: &Core, message: Message) {
