@@ -5,6 +5,10 @@
 //!
 //! Must not: know any other crate of Towpath.
 
+mod held;
+
+pub use held::Held;
+
 use std::error::Error;
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -53,6 +57,22 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).try_init(),
     };
     done.map_err(TelemetryError::Twice)
+}
+
+/// Like [`init`], but lines are held back until the result is released or dropped; for a start screen that should come
+/// first. `ansi` = with colours.
+pub fn init_held(format: LogFormat, filter: &str, ansi: bool) -> Result<Held, TelemetryError> {
+    let filter = EnvFilter::builder()
+        .parse(filter)
+        .map_err(|error| TelemetryError::Filter(filter.to_owned(), error))?;
+    let held = Held::new();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(held.writer());
+    let done = match format {
+        LogFormat::Text => builder.with_ansi(ansi).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).try_init(),
+    };
+    done.map_err(TelemetryError::Twice)?;
+    Ok(held)
 }
 
 /// The error and all that caused it, each layer in its own words: `a: b: c`.

@@ -18,13 +18,46 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::{ColorChoice, Format, Screen};
 use signals::Signals;
 use std::path::PathBuf;
-use towpath_telemetry::LogFormat;
+use std::time::Duration;
+use towpath_telemetry::{Held, LogFormat};
 
 /// What a role runs with.
 struct Run {
     settings: Settings,
     ready_file: Option<PathBuf>,
     screen: Screen,
+    /// Holds the log back until the start screen is there, or the start takes long.
+    log: Held,
+}
+
+/// A start that takes longer shows its log.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Run {
+    /// Waits for a start; `None` = a signal came first.
+    async fn start<T>(
+        &self,
+        signals: &mut Signals,
+        start: impl Future<Output = Outcome<T>>,
+    ) -> Outcome<Option<T>> {
+        tokio::pin!(start);
+        let patience = tokio::time::sleep(PATIENCE);
+        tokio::pin!(patience);
+        let mut patient = true;
+        loop {
+            tokio::select! {
+                started = &mut start => return started.map(Some),
+                name = signals.next() => {
+                    tracing::info!(signal = name, "ended while starting");
+                    return Ok(None);
+                }
+                () = &mut patience, if patient => {
+                    patient = false;
+                    self.log.release();
+                }
+            }
+        }
+    }
 }
 
 /// Runs a role until it is told to end.
@@ -36,7 +69,7 @@ pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice)
         return screen.line(format!("The settings of towpath {}{from} are fine", role.name()));
     }
     let format = if settings.log_json { LogFormat::Json } else { LogFormat::Text };
-    towpath_telemetry::init(format, &settings.log)
+    let log = towpath_telemetry::init_held(format, &settings.log, screen.paints_errors())
         .map_err(|error| Failure::new(Exit::Usage, format!("log: {error}")))?;
     let _lock = lock::lock(&settings.data_dir)?;
     ports::check(role, &settings)?;
@@ -45,7 +78,7 @@ pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice)
         .thread_name("towpath")
         .build()
         .map_err(|error| Failure::io("cannot start", &error))?;
-    let run = Run { settings, ready_file: args.ready_file.clone(), screen };
+    let run = Run { settings, ready_file: args.ready_file.clone(), screen, log };
     let outcome = runtime.block_on(async {
         let signals = Signals::new()?;
         match role {

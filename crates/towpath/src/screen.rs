@@ -74,6 +74,11 @@ impl Screen {
         self.out
     }
 
+    /// Whether stderr has colours.
+    pub(crate) fn paints_errors(&self) -> bool {
+        self.err == Paint::On
+    }
+
     /// Writes a line to stdout. A closed pipe ends the program quietly.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> Outcome {
         self.write(&format!("{}\n", text.as_ref()))

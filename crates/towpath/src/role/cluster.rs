@@ -12,10 +12,7 @@ use towpath_store::{PostgresConfig, PostgresStore, Store};
 /// `towpath manager`.
 pub(super) async fn manager(run: Run, mut signals: Signals) -> Outcome {
     let layout = Layout::new(&run.settings.data_dir);
-    let manager = tokio::select! {
-        started = start_manager(&run, &layout) => started?,
-        name = signals.next() => return ended_early(name),
-    };
+    let Some(manager) = run.start(&mut signals, start_manager(&run, &layout)).await? else { return Ok(()) };
     let api = services::local_url(manager.api_address());
     let ready = Ready {
         role: "manager",
@@ -49,10 +46,7 @@ pub(super) async fn gateway(run: Run, mut signals: Signals) -> Outcome {
         let bus = services::nats(&run.settings, true).await?;
         services::gateway(&run.settings, layout.closed("gateway")?, bus).await
     };
-    let gateway = tokio::select! {
-        started = start => started?,
-        name = signals.next() => return ended_early(name),
-    };
+    let Some(gateway) = run.start(&mut signals, start).await? else { return Ok(()) };
     let url = services::local_url(services::first_address(&gateway)?);
     let metrics = gateway.admin_address().map(|address| format!("{}/metrics", services::local_url(address)));
     let ready = Ready { role: "gateway", gateway: Some(url.clone()), metrics, ..ready(&layout) };
@@ -74,10 +68,7 @@ pub(super) async fn cell(run: Run, mut signals: Signals) -> Outcome {
         let dir = layout.passable("cell")?;
         services::cell(&run.settings, dir, api, &token_file, gateway_url, bus).await
     };
-    let cell = tokio::select! {
-        started = start => started?,
-        name = signals.next() => return ended_early(name),
-    };
+    let Some(cell) = run.start(&mut signals, start).await? else { return Ok(()) };
     announce(&run, &Ready { role: "cell", ..ready(&layout) }, &format!("Towpath cell {}", cell.id()))?;
     ending(&run, signals.next().await);
     let mode = if ours.keep_instances {
@@ -96,11 +87,8 @@ fn announce(run: &Run, ready: &Ready, line: &str) -> Outcome {
     if let Some(file) = &run.ready_file {
         ready.write(file)?;
     }
-    run.screen.line(line)
-}
-
-fn ended_early(signal: &str) -> Outcome {
-    tracing::info!(signal, "ended while starting");
+    run.screen.line(line)?;
+    run.log.release();
     Ok(())
 }
 

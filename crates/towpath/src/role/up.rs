@@ -29,14 +29,9 @@ pub(super) async fn run(mut run: Run, mut signals: Signals) -> Outcome {
         run.settings.gateway.config.admin = Some(beside(run.settings.api.listen).to_string());
     }
     let layout = Layout::new(&run.settings.data_dir);
-    let platform = tokio::select! {
-        started = start(&run.settings, &layout) => started?,
-        name = signals.next() => {
-            tracing::info!(signal = name, "ended while starting");
-            return Ok(());
-        }
-    };
+    let Some(platform) = run.start(&mut signals, start(&run.settings, &layout)).await? else { return Ok(()) };
     announce(&run, &layout, &platform)?;
+    run.log.release();
     let name = signals.next().await;
     tracing::info!(signal = name, "ending; a second signal ends at once");
     if let Some(file) = &run.ready_file {
@@ -65,12 +60,13 @@ async fn start(settings: &Settings, layout: &Layout) -> Outcome<Platform> {
     Ok(Platform { gateway, manager, cell })
 }
 
-/// Lets requests finish, then ends the instances (or leaves them), then the rest.
+/// Lets requests finish, then ends the manager (so that it takes no ending instance for a lost one), then the instances,
+/// unless they are to be left.
 async fn stop(platform: Platform, drain: Duration, keep_instances: bool) {
     platform.gateway.drain(drain).await;
+    platform.manager.stop().await;
     let mode = if keep_instances { StopMode::LeaveRunning } else { StopMode::StopInstances(drain) };
     platform.cell.stop(mode).await;
-    platform.manager.stop().await;
     tracing::info!("ended");
 }
 

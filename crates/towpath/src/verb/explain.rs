@@ -146,7 +146,7 @@ fn table(endpoints: &[Value], format: Format) -> Table {
                 at(endpoint, "tier").and_then(Value::as_u64).map_or("-".to_owned(), |tier| tier.to_string()),
             ),
             Cell::number(time::percent(share)).style(style),
-            Cell::number(figure("score", 3)),
+            Cell::number(at(endpoint, "score").and_then(Value::as_f64).map_or("-".to_owned(), score)),
             Cell::number(count(endpoint, "in_flight")),
             Cell::number(format!("{:.1}ms", number(endpoint, "latency_ms"))),
             Cell::number(figure("load", 2)),
@@ -155,4 +155,14 @@ fn table(endpoints: &[Value], format: Format) -> Table {
         ]);
     }
     table
+}
+
+/// Three digits, wherever they are.
+fn score(value: f64) -> String {
+    match value.abs() {
+        v if v == 0.0 || v >= 100.0 => format!("{value:.0}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        v if v >= 0.001 => format!("{value:.4}"),
+        _ => format!("{value:.1e}"),
+    }
 }

@@ -2,14 +2,14 @@
 
 use crate::api::view::{at, count, list, short_id, text};
 use crate::cli::client::Context;
-use crate::exit::{Exit, Outcome};
+use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::plain::plain;
 use crate::screen::style::Style;
 use crate::screen::time;
 use clap::Args;
 use serde_json::Value;
 use std::time::Duration;
-use towpath_types::{AppName, InstanceId, LaneName};
+use towpath_types::{AppName, LaneName};
 
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
@@ -28,9 +28,9 @@ pub(crate) struct LogsArgs {
     /// Only this lane
     #[arg(short, long, value_name = "LANE")]
     lane: Option<LaneName>,
-    /// Only this instance
-    #[arg(long, value_name = "ID", conflicts_with = "lane")]
-    instance: Option<InstanceId>,
+    /// Only this instance, as `towpath instances` names it
+    #[arg(long, value_name = "INSTANCE", conflicts_with = "lane")]
+    instance: Option<String>,
     /// With the time of each line, UTC
     #[arg(short, long)]
     times: bool,
@@ -46,7 +46,10 @@ impl LogsArgs {
         }
     }
 
-    pub(crate) async fn run(self, context: &Context) -> Outcome {
+    pub(crate) async fn run(mut self, context: &Context) -> Outcome {
+        if let Some(name) = &self.instance {
+            self.instance = Some(self.find_instance(context, name).await?);
+        }
         if self.follow {
             return self.follow(context).await;
         }
@@ -66,6 +69,22 @@ impl LogsArgs {
             context.screen.note(format!("{} has printed nothing", self.app));
         }
         Ok(())
+    }
+
+    /// The full id of an instance that is named in full or as tables show it.
+    async fn find_instance(&self, context: &Context, name: &str) -> Outcome<String> {
+        let listed = context.api.list(&format!("/v1/apps/{}/instances", self.app)).await;
+        let listed = context.app_hint(self.app.as_str(), listed).await?;
+        let ids = || listed.iter().map(|instance| text(instance, "id"));
+        let found = ids().find(|id| *id == name || short_id(id) == name);
+        found.map(str::to_owned).ok_or_else(|| {
+            let known = ids().map(short_id).collect::<Vec<_>>().join(", ");
+            Failure::hinted(
+                Exit::NotFound,
+                format!("{} has no instance {name}", self.app),
+                format!("it has {known}"),
+            )
+        })
     }
 
     /// Goes on until Ctrl-C; a broken connection is made anew.

@@ -64,6 +64,14 @@ pub fn deaf(root: &Path, name: &str) -> PathBuf {
     dir
 }
 
+/// The server of [`python`] behind a shell that first does something else.
+pub fn odd(root: &Path, name: &str, before: &str) -> PathBuf {
+    let dir = python(root, name, "odd");
+    std::fs::write(dir.join("run.sh"), format!("{before}\nexec python3 app.py\n")).unwrap();
+    manifest(&dir, name, "command = \"exec sh run.sh\"\nbuilder = \"binary\"\ngrace = \"1s\"\n");
+    dir
+}
+
 /// Static files.
 pub fn pages(root: &Path, name: &str, text: &str) -> PathBuf {
     let dir = root.join(format!("{name}-static"));

@@ -2,6 +2,8 @@
 
 use crate::apps;
 use crate::platform::Up;
+use std::time::Duration;
+use towpath_testkit::wait::block_until;
 
 #[test]
 fn a_failing_push_prints_the_last_lines_and_the_old_version_serves_on() {
@@ -28,6 +30,70 @@ fn an_app_that_never_listens_fails_in_time() {
     for part in ["I do not listen", "$PORT", "start_failed"] {
         assert!(failed.stderr.contains(part), "{part} in {failed:#?}");
     }
+}
+
+#[test]
+fn an_app_that_listens_late_is_waited_for() {
+    let up = Up::start();
+    up.push(&apps::odd(up.dir.path(), "late", "sleep 3"), &[]).ok();
+    assert_eq!(up.get("late.localhost", "/", &[]).json()["version"], "odd");
+}
+
+#[test]
+fn an_app_that_ends_well_is_a_failed_one_too() {
+    let up = Up::start();
+    let failed = up.push(&apps::odd(up.dir.path(), "done", "echo 'nothing to do'; exit 0"), &[]);
+    assert_eq!(failed.code, 1, "{failed:#?}");
+    assert!(failed.stderr.contains("nothing to do"), "{failed:#?}");
+}
+
+#[test]
+fn an_app_that_ignores_sigterm_and_forks_is_gone_after_a_delete() {
+    let up = Up::start();
+    // The shell stays the parent, ignores SIGTERM as its child does, and leaves a grandchild behind.
+    let before = "trap '' TERM\n(sleep 4711 & )\npython3 app.py\n: never reached";
+    up.push(&apps::odd(up.dir.path(), "stubborn", before), &[]).ok();
+    assert_eq!(up.get("stubborn.localhost", "/", &[]).status, 200);
+    let data = up.role.data.clone();
+    let left = || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let below = |entry: &std::fs::DirEntry| {
+            let cwd = std::fs::read_link(entry.path().join("cwd"));
+            cwd.is_ok_and(|cwd| cwd.starts_with(&data) && cwd.ends_with("app"))
+        };
+        processes.filter(below).count()
+    };
+    assert!(left() >= 2, "{} processes of the app", left());
+    up.towpath(&["delete", "stubborn", "--yes"]).ok();
+    block_until(Duration::from_secs(20), "all processes of the app are gone", || (left() == 0).then_some(()));
+}
+
+#[test]
+fn a_flood_of_log_lines_harms_nobody() {
+    let up = Up::start();
+    let flood = "(while :; do cat app.py app.py app.py app.py app.py app.py; done) &";
+    up.push(&apps::odd(up.dir.path(), "loud", flood), &[]).ok();
+    up.push(&apps::python(up.dir.path(), "quiet", "one"), &[]).ok();
+    assert_eq!(up.get("quiet.localhost", "/", &[]).status, 200);
+    assert_eq!(up.get("loud.localhost", "/", &[]).status, 200);
+    let logs = up.towpath(&["logs", "loud", "--tail", "50"]).ok().stdout;
+    assert!(logs.lines().count() >= 40, "{logs}");
+    let size = |dir: &std::path::Path| -> u64 {
+        let mut dirs = vec![dir.to_owned()];
+        let mut sum = 0;
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+                match entry.metadata() {
+                    Ok(about) if about.is_dir() => dirs.push(entry.path()),
+                    Ok(about) => sum += about.len(),
+                    Err(_) => {}
+                }
+            }
+        }
+        sum
+    };
+    let bytes = size(&up.role.data.join("cell"));
+    assert!(bytes < 400 << 20, "{bytes} bytes in the cell's directory");
 }
 
 #[test]
