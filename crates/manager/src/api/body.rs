@@ -6,6 +6,7 @@
 //! does not hide the next error.
 
 use super::problem::{FieldError, Problem};
+use super::strict::Strict;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use http::header;
@@ -108,7 +109,7 @@ pub(crate) fn read_value<T: DeserializeOwned>(mut value: Value) -> (Option<T>, V
     let mut errors = Vec::new();
     let mut cuts = Vec::new();
     while errors.len() < MAX_ERRORS {
-        let error = match serde_path_to_error::deserialize::<_, T>(&value) {
+        let error = match serde_path_to_error::deserialize::<_, T>(Strict(&value)) {
             Ok(read) => return (Some(read), errors),
             Err(error) => error,
         };
@@ -222,6 +223,7 @@ fn plain(error: &serde_json::Error, place: &[Step]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde::Deserialize;
     use towpath_types::ByteSize;
 
@@ -284,6 +286,42 @@ mod tests {
         assert_eq!(fields(r#"{"name":7}"#), ["name"]);
         let problem = read_checked::<Outer>(br#"{"name":7}"#).unwrap_err();
         assert!(problem.detail.contains("expected a string, got integer `7`"), "{}", problem.detail);
+    }
+
+    #[test]
+    fn a_list_is_no_object_anywhere() {
+        assert_eq!(fields(r#"{"name":"n","inner":["1M"],"list":[["1M", 2]]}"#), ["inner", "list[0]"]);
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let keys = "(name|inner|list|size|count|source|env|routes|upstream|retry|x)";
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "\\PC{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 64, 8, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                proptest::collection::btree_map(keys, inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn reading_ends_and_is_right_or_says_why(value in any_json()) {
+            let (read, errors) = read_value::<Outer>(value.clone());
+            let direct = serde_path_to_error::deserialize::<_, Outer>(Strict(&value));
+            prop_assert_eq!(direct.is_ok(), read.is_some() && errors.is_empty());
+            let mut fields: Vec<_> = errors.iter().map(|error| &error.field).collect();
+            fields.sort();
+            fields.dedup();
+            prop_assert_eq!(fields.len(), errors.len());
+        }
     }
 
     #[test]

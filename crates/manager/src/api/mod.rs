@@ -30,6 +30,7 @@ mod server;
 mod sources;
 mod sse;
 mod status;
+mod strict;
 mod tokens;
 mod validate;
 mod view;
