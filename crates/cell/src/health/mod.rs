@@ -10,12 +10,13 @@ pub(crate) use verdict::{Health, Verdict};
 
 use std::time::Duration;
 
-/// Pause before the n-th probe of a starting instance: readiness is seen within milliseconds, and a slow start costs little.
+/// Pause before the n-th probe of a starting instance. A refused connection costs some 20 µs, so most interpreters are seen
+/// within 5 ms of their listening (3 s), slow virtual machines within 10 (12 s more), and only then is it rarer.
 pub(crate) fn start_pause(n: u32) -> Duration {
     let millis = match n {
-        0..20 => 5,
-        20..60 => 10,
-        60..200 => 25,
+        0..600 => 5,
+        600..1800 => 10,
+        1800..3800 => 25,
         _ => 100,
     };
     Duration::from_millis(millis)
