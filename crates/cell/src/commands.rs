@@ -67,20 +67,27 @@ impl Commands {
     }
 
     async fn logs(&self, query: LogQuery) -> CellReply {
-        let Some(dir) = self.log_dir(query.instance) else {
+        let Some(mut dir) = self.log_dir(query.instance) else {
             return refused(
                 ErrorCode::NotFound,
                 format!("the cell has no log of instance {}", query.instance),
             );
         };
-        let (path, lines) = (dir.clone(), query.tail.min(TAIL_LINES));
+        let lines = query.tail.min(TAIL_LINES);
         let mut bytes = TAIL_BYTES;
         loop {
-            let path = path.clone();
+            let path = dir.clone();
             let read = move || logs::tail(&path, lines, bytes);
             let Ok((lines, position)) = tokio::task::spawn_blocking(read).await else {
                 return refused(ErrorCode::Internal, "the log could not be read".into());
             };
+            // An instance that ends just now takes its log to another place.
+            if lines.is_empty()
+                && let Some(moved) = self.log_dir(query.instance).filter(|now| *now != dir)
+            {
+                dir = moved;
+                continue;
+            }
             let reply = CellReply::Log { lines };
             // Text that JSON has to escape much may still be too large.
             if towpath_wire::encode(&reply).len() > towpath_bus::MAX_PAYLOAD {
@@ -95,9 +102,12 @@ impl Commands {
     }
 
     fn log_dir(&self, instance: InstanceId) -> Option<PathBuf> {
-        let candidates = [self.driver.log_dir(instance), self.ended_logs.of(instance)];
+        let running = self.driver.log_dir(instance);
         let is_known = self.announcer.board.state(instance).is_some();
-        candidates.into_iter().find(|dir| is_known || dir.is_dir())
+        [running.clone(), self.ended_logs.of(instance)]
+            .into_iter()
+            .find(|dir| dir.is_dir())
+            .or(is_known.then_some(running))
     }
 
     async fn cordon(&self, on: bool) -> CellReply {
