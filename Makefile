@@ -31,7 +31,7 @@ lint: ## formatting, clippy, documentation, layers, sizes
 deny: ## licences, bans and sources of all dependencies
 	@scripts/ensure-cargo.sh cargo-deny 0.20.2 "it checks licences and sources of dependencies"
 	cargo deny --log-level error check licenses bans sources
-	@cargo deny --log-level error check advisories 2>/dev/null && echo "advisories ok" || echo "advisories: the list could not be fetched here, or has findings; run 'cargo deny check advisories' to see"
+	@scripts/advisories.sh
 
 FUZZ_SECONDS ?= 20
 fuzz: ## every fuzz target for FUZZ_SECONDS (default 20)

@@ -7,7 +7,7 @@ use towpath_types::health::HealthCheck;
 use towpath_types::{AppRef, Digest, ErrorCode, Millis, OperationId};
 
 /// What to build. The source is fetched from, and the artifact is sent to, the managers' blob endpoint
-/// (`GET` / `PUT /internal/v1/blobs/<digest>`), with the cell's token.
+/// (`GET /internal/v1/sources/<digest>`, `PUT /internal/v1/artifacts/<digest>`), with the cell's token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageJob {
     /// The operation that it belongs to; output goes to its subject.
