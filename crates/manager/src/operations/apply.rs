@@ -6,6 +6,7 @@ use super::{Event, Failure, Job, Operations};
 use crate::core::keys::{self, GroupRef};
 use crate::core::outcome::{GroupOutcome, GroupProgress};
 use crate::error::CommitError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use towpath_store::{Commit, Expect, Query, StoreError, Write};
 use towpath_types::resource::Key;
@@ -137,6 +138,7 @@ impl Operations {
         routes: &[Key],
         mut decide: impl FnMut(&AppPicture) -> Result<Vec<Write>, Failure> + Send,
     ) -> Result<(), Failure> {
+        let step = job.steps.fetch_add(1, Ordering::Relaxed);
         let mut last = Failure::from(CommitError::Contended);
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
@@ -154,7 +156,7 @@ impl Operations {
             let mut status = job.status();
             status.phase = OperationPhase::Rolling;
             writes.push(job.write(&status));
-            match self.commit_change(job, writes).await {
+            match self.commit_change(job, step, writes).await {
                 Ok(_) => {
                     job.set(|present| *present = status);
                     return Ok(());
@@ -167,15 +169,14 @@ impl Operations {
         Err(last)
     }
 
-    /// One commit. Named by the operation, so that an uncertain one can be sent again and is done once. The name says
-    /// what was read too: after a conflict it is another transaction.
-    async fn commit_change(&self, job: &Job, writes: Vec<Write>) -> Result<Commit, CommitError> {
+    /// One commit. Named by the operation and its step, so that an uncertain one can be sent again and is done once. The
+    /// name says what was read, too: after a conflict it is another transaction.
+    async fn commit_change(&self, job: &Job, _step: u32, writes: Vec<Write>) -> Result<Commit, CommitError> {
         let read: Vec<String> = writes
             .iter()
             .map(|write| match write {
-                Write::Put { key, expect, .. } | Write::Delete { key, expect } => {
-                    format!("{key:?}{expect:?}")
-                }
+                Write::Put { key, expect, .. } => format!("{key:?}{expect:?}"),
+                Write::Delete { key, expect } => format!("{key:?}{expect:?}"),
             })
             .collect();
         let name = format!("operation {} {}", job.id, logs::fingerprint(&read));
@@ -227,6 +228,10 @@ impl Operations {
                 let at = self.core.cache.revision();
                 if !self.core.wait_revision_served(at, SERVED).await {
                     tracing::warn!(operation = %job.id, revision = %at, "not all gateways serve this yet");
+                }
+                // The end came instead of a last progress.
+                if let Some(cached) = self.core.cache.group(group) {
+                    job.live.events.push(progress_event(&self.core.find_progress(&goal, &cached)));
                 }
                 Ok(())
             }

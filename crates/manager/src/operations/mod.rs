@@ -38,6 +38,7 @@ use futures::FutureExt;
 use order::Order;
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -90,6 +91,9 @@ pub(crate) struct Job {
     pub(crate) live: Arc<Live>,
     /// It had made its change already when another manager, or an earlier start of this one, left it.
     pub(crate) resumed: bool,
+    /// Changes that it has begun to make: an operation may make several, which are different ones even when all that
+    /// they read and write is the same.
+    pub(crate) steps: AtomicU32,
 }
 
 impl Job {
@@ -200,8 +204,8 @@ impl Operations {
         let stored: OperationSpec = record.spec().map_err(|_| SubmitError::Unreadable)?;
         if stored.operation == id {
             let live = self.add_live(id, OperationStatus::default());
-            let job =
-                Job { id, group: GroupRef::new(spec.app, spec.lane), by: spec.by, live, resumed: false };
+            let group = GroupRef::new(spec.app, spec.lane);
+            let job = Job { id, group, by: spec.by, live, resumed: false, steps: AtomicU32::new(0) };
             self.spawn_run(job, new.input, slot);
             return Ok((record, commit.revision));
         }

@@ -5,6 +5,7 @@ use crate::core::keys::GroupRef;
 use crate::error::CommitError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use towpath_store::Query;
 use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
 use towpath_types::{ErrorCode, Kind, ManagerId};
@@ -70,6 +71,7 @@ impl Operations {
             by: spec.by,
             live,
             resumed: rolling,
+            steps: AtomicU32::new(0),
         };
         let slot = self.slots.clone().try_acquire_owned().ok();
         match (input, slot) {

@@ -112,3 +112,23 @@ async fn deleting_drains_and_leaves_nothing() {
     let again = platform.push("shop", push_of(source)).await;
     assert_eq!(again["phase"], "succeeded", "{again}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_stopped_already_is_deleted_too() {
+    let platform = pushed("one").await;
+    let source = platform.upload("one").await;
+    platform.push("shop", json!({"source": source, "lane": "blue"})).await;
+    for lane in ["blue", "base"] {
+        let stop =
+            platform.api().patch(&format!("/v1/apps/shop/groups/{lane}"), json!({"stopped": true})).await;
+        succeeded(&platform.end_of(&stop).await, "scale");
+    }
+    let gone = platform.api().delete("/v1/apps/shop/groups/blue").await;
+    succeeded(&platform.end_of(&gone).await, "delete-group");
+    let core = platform.fleet.core();
+    assert!(core.cache.group(&GroupRef::new(app("shop"), "blue".parse().unwrap())).is_none());
+    let gone = platform.api().delete("/v1/apps/shop").await;
+    succeeded(&platform.end_of(&gone).await, "delete");
+    assert!(core.cache.group(&GroupRef::new(app("shop"), LaneName::base())).is_none());
+    assert!(core.cache.get(&keys::app_key(&app("shop"))).is_none());
+}

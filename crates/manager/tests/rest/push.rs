@@ -38,6 +38,8 @@ async fn a_push_builds_runs_and_gives_a_url_and_the_same_again_builds_nothing() 
     assert_eq!(names[..4], ["phase", "step", "line", "phase"], "{events:?}");
     assert_eq!(events[0].1["phase"], "staging");
     assert_eq!(events[3].1["phase"], "rolling");
+    let (_, progress) = events.iter().rfind(|(name, _)| name == "progress").unwrap();
+    assert_eq!((&progress["ready"], &progress["wanted"]), (&json!(2), &json!(2)));
     let (last, done) = events.last().unwrap();
     assert_eq!((last.as_str(), &done["urls"]), ("done", &urls));
 
