@@ -23,30 +23,51 @@ const LOWER: [u8; 256] = {
     table
 };
 
-/// Brings `raw` (a `Host` header or `:authority`) into the one form, in `buf`; nothing if it is no host at all.
+/// The host in `raw` (a `Host` header or `:authority`) if it is in the one form but for a port: nearly always.
+pub(crate) fn plain(raw: &[u8]) -> Option<&[u8]> {
+    let (mut len, mut before, mut other) = (0, b'.', false);
+    for byte in raw {
+        if *byte == b':' {
+            break;
+        }
+        let lower = *LOWER.get(usize::from(*byte))?;
+        other |= lower != *byte || (lower == b'.' && before == b'.');
+        before = lower;
+        len += 1;
+    }
+    let (host, port) = raw.split_at_checked(len)?;
+    let whole = !other && before != b'.' && len <= 253 && is_port(port);
+    whole.then_some(host)
+}
+
+/// Nothing, or a colon and digits.
+fn is_port(text: &[u8]) -> bool {
+    match text {
+        [] => true,
+        [b':', port @ ..] => port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+/// Brings `raw` into the one form, in `buf`; nothing if it is no host at all.
 pub(crate) fn normalize<'b>(raw: &[u8], buf: &'b mut [u8; HOST_MAX]) -> Option<&'b [u8]> {
     if raw.first() == Some(&b'[') { normalize_v6(raw, buf) } else { normalize_name(raw, buf) }
 }
 
 fn normalize_name<'b>(raw: &[u8], buf: &'b mut [u8; HOST_MAX]) -> Option<&'b [u8]> {
-    let (mut len, mut before, mut empty_label) = (0, b'.', false);
-    for (to, byte) in buf.iter_mut().zip(raw) {
+    let (mut len, mut before) = (0, b'.');
+    for (to, byte) in buf.iter_mut().zip(raw).take_while(|(_, byte)| **byte != b':') {
         let lower = *LOWER.get(usize::from(*byte))?;
-        if lower == 0 {
-            break;
+        if lower == 0 || (lower == b'.' && before == b'.') {
+            return None;
         }
-        empty_label |= lower == b'.' && before == b'.';
         before = lower;
         *to = lower;
         len += 1;
     }
-    match raw.get(len..)? {
-        [] => {}
-        [b':', port @ ..] if port.iter().all(u8::is_ascii_digit) => {}
-        _ => return None,
-    }
+    let port = is_port(raw.get(len..)?);
     let len = if before == b'.' { len.checked_sub(1)? } else { len };
-    if empty_label || len == 0 || len > 253 {
+    if !port || len == 0 || len > 253 {
         return None;
     }
     buf.get(..len)
@@ -54,9 +75,7 @@ fn normalize_name<'b>(raw: &[u8], buf: &'b mut [u8; HOST_MAX]) -> Option<&'b [u8
 
 fn normalize_v6<'b>(raw: &[u8], buf: &'b mut [u8; HOST_MAX]) -> Option<&'b [u8]> {
     let end = raw.iter().position(|byte| *byte == b']')?;
-    let port = raw.get(end + 1..).unwrap_or_default();
-    let port_ok = port.is_empty() || port.first() == Some(&b':');
-    if !port_ok || !port.iter().skip(1).all(u8::is_ascii_digit) {
+    if !is_port(raw.get(end + 1..)?) {
         return None;
     }
     let address: Ipv6Addr = std::str::from_utf8(raw.get(1..end)?).ok()?.parse().ok()?;
@@ -100,6 +119,9 @@ mod tests {
 
     fn one(raw: &str) -> Option<String> {
         let mut buf = [0; HOST_MAX];
+        if let Some(plain) = plain(raw.as_bytes()) {
+            assert_eq!(normalize(raw.as_bytes(), &mut buf), Some(plain), "{raw}");
+        }
         normalize(raw.as_bytes(), &mut buf).map(|host| String::from_utf8(host.to_vec()).unwrap())
     }
 

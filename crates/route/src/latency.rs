@@ -1,6 +1,6 @@
 //! Peak-sensitive, decaying latency average in one atomic word.
 //!
-//! A sample above the average replaces most of it at once, one below it pulls the average down with the time constant
+//! A sample above the average replaces it at once, one below it pulls the average down with the time constant
 //! [`DECAY_NS`]. While nothing is measured the average fades with the same constant, so that an endpoint that once
 //! was slow is tried again.
 
@@ -45,12 +45,7 @@ impl Latency {
             None => sample,
             Some((average, at)) => {
                 let keep = fade(tick(now).saturating_sub(at));
-                let faded = average;
-                if sample > faded {
-                    faded + (sample - faded) * PEAK
-                } else {
-                    faded * keep + sample * (1.0 - keep)
-                }
+                if sample > average { sample } else { average * keep + sample * (1.0 - keep) }
             }
         };
         self.0.store(u64::from(average.to_bits()) << 32 | u64::from(tick(now)), Relaxed);
@@ -63,9 +58,45 @@ impl Latency {
     }
 }
 
-/// Share of a rise that is taken over at once.
-const PEAK: f32 = 1.0;
-
 fn unpack(word: u64) -> Option<(f32, u32)> {
     (word != 0).then(|| (f32::from_bits((word >> 32) as u32), word as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn it_rises_at_once_and_falls_slowly() {
+        let latency = Latency::default();
+        assert_eq!(latency.seconds(0), None);
+        latency.add(S, S / 100);
+        assert!((latency.seconds(S).unwrap() - 0.01).abs() < 1e-6);
+        latency.add(S, S);
+        assert!((latency.seconds(S).unwrap() - 1.0).abs() < 1e-6);
+        latency.add(2 * S, S / 100);
+        let fallen = latency.seconds(2 * S).unwrap();
+        assert!((0.90..0.92).contains(&fallen), "a tenth of the way in a tenth of the time: {fallen}");
+        let later = latency.seconds(12 * S).unwrap() / fallen;
+        assert!((later - (-1.0_f32).exp()).abs() < 0.01, "{later}");
+    }
+
+    #[test]
+    fn a_clock_that_is_a_little_behind_does_no_harm() {
+        let latency = Latency::default();
+        latency.add(10 * S, S);
+        latency.add(9 * S, S / 2);
+        assert!(latency.seconds(9 * S).unwrap() <= 1.0);
+    }
+
+    #[test]
+    fn the_quick_exponential_is_near_the_true_one() {
+        for step in 0..2000 {
+            let x = step as f32 * 0.01;
+            assert!((exp2_neg(x) / (-x).exp2() - 1.0).abs() < 0.002, "{x}");
+        }
+        assert!(exp2_neg(1e9) >= 0.0);
+    }
 }

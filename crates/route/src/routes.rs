@@ -4,7 +4,7 @@
 //! and path. So a change touches one shard of each map even when one host has 100,000 paths, and a look-up tries
 //! only the prefixes that can exist, the longest first.
 
-use crate::hash::hash_bytes;
+use crate::hash::{hash_bytes, same};
 use crate::host::{self, check_route_host};
 use crate::index::{Index, Keyed};
 use crate::path::{self, DEPTH_MAX, PATH_MAX, boundaries, check_route_path, depth};
@@ -112,7 +112,7 @@ impl HostEntry {
     /// Whether this is the entry of `prefix` + `host`.
     fn is(&self, prefix: &[u8], host: &[u8]) -> bool {
         let text = self.text.get().unwrap_or_else(|| self.rare.host.as_bytes());
-        text.strip_prefix(prefix) == Some(host)
+        begins(text, prefix).is_some_and(|rest| same(rest, host))
     }
 
     /// Counts routes of a depth (1..=[`DEPTH_MAX`]) up or down.
@@ -130,12 +130,18 @@ impl HostEntry {
     }
 }
 
+/// The rest of a text that begins so.
+fn begins<'a>(text: &'a [u8], with: &[u8]) -> Option<&'a [u8]> {
+    let (begin, rest) = text.split_at_checked(with.len())?;
+    same(begin, with).then_some(rest)
+}
+
 impl PathEntry {
     /// Whether this is the entry of `prefix` + `host` + `path`.
     fn is(&self, prefix: &[u8], host: &[u8], path: &[u8]) -> bool {
         let text = self.text.get().unwrap_or_else(|| self.route.route.key.as_bytes());
-        let rest = text.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(host));
-        rest == Some(path)
+        let rest = begins(text, prefix).and_then(|rest| begins(rest, host));
+        rest.is_some_and(|rest| same(rest, path))
     }
 }
 

@@ -146,8 +146,15 @@ impl Table {
 
     /// The route for a host (`Host` header or `:authority`, with or without port) and a path (a query may follow).
     pub fn find(&self, host: &[u8], path: &[u8]) -> Option<Match<'_>> {
+        if let Some(host) = host::plain(host) {
+            return self.find_one(host, path);
+        }
         let mut buf = [0; host::HOST_MAX];
-        let host = host::normalize(host, &mut buf)?;
+        self.find_one(host::normalize(host, &mut buf)?, path)
+    }
+
+    /// The same for a host in its one form.
+    fn find_one(&self, host: &[u8], path: &[u8]) -> Option<Match<'_>> {
         let permitted = |slot| {
             let space = self.app_at(slot).and_then(|app| self.0.space_at(app.space));
             space.is_some_and(|space| space.policy.host_label)

@@ -34,8 +34,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The study of `make bench-balance`: 20 instances of which 2 are 5 times slower, unevenly busy hosts, 80 % busy,
-    /// three gateways, a report every 2 s.
+    /// 20 instances of which 2 are 5 times slower, unevenly busy hosts, 80 % busy, three gateways, a report every 2 s.
     pub fn standard(seed: u64, balancer: Balancer) -> Self {
         Self {
             seed,

@@ -32,9 +32,11 @@ fn main() {
     for seed in 1..=SEEDS {
         let mut of_seed = BTreeMap::new();
         for (name, balancer) in balancers() {
-            let figures = run(&Scenario::standard(seed, balancer));
+            // two to four gateways: the more, the less each knows of what the others send
+            let gateways = 2 + seed as usize % 3;
+            let figures = run(&Scenario { gateways, ..Scenario::standard(seed, balancer) });
             println!(
-                "seed {seed} {name:<10} p50 {:>9.2} ms  p99 {:>9.2} ms  mean {:>9.2} ms  to slow {:>5.2} %  ({} requests)",
+                "seed {seed}, {gateways} gateways: {name:<10} p50 {:>9.2} ms  p99 {:>9.2} ms  mean {:>9.2} ms  to slow {:>5.2} %  ({} requests)",
                 figures.p50 * 1e3,
                 figures.p99 * 1e3,
                 figures.mean * 1e3,
