@@ -36,9 +36,9 @@ pub(crate) struct Card {
 }
 
 impl Board {
-    /// Puts an instance on the board.
-    pub(crate) fn add(&self, spec: Arc<InstanceSpec>, restarts: u32) {
-        let card = Card {
+    /// Puts an instance on the board; as starting, if `fill` says nothing else.
+    pub(crate) fn add(&self, spec: Arc<InstanceSpec>, restarts: u32, fill: impl FnOnce(&mut Card)) {
+        let mut card = Card {
             state: InstanceState::Starting,
             reason: String::new(),
             port: 0,
@@ -48,6 +48,7 @@ impl Board {
             usage: Usage::default(),
             spec: Arc::clone(&spec),
         };
+        fill(&mut card);
         self.cards.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.instance, card);
         self.changed.notify_one();
     }
@@ -158,7 +159,7 @@ mod tests {
         let board = Board::default();
         let spec = Arc::new(spec(1));
         let id = spec.instance;
-        board.add(spec, 0);
+        board.add(spec, 0, |_| ());
         assert!(board.changed().now_or_never().is_some());
         board.change(id, |card| card.state = InstanceState::Starting);
         board.note_usage(&HashMap::from([(id, Usage { cores: 3.0, memory: 256 << 20, io: 1.0 })]));

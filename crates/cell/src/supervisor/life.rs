@@ -45,13 +45,29 @@ impl Life {
         }
     }
 
-    pub(super) async fn run(mut self, beginning: Beginning) {
+    /// Takes over what the ledger knows and puts the instance on the board, as what it is: whatever is announced from now on tells
+    /// of it. An adopted ready instance is never shown as anything less, or gateways would stop sending to it.
+    pub(super) fn enter(&mut self, beginning: &Beginning) {
         let entry = self.context.ledger.read(|ledger| ledger.instances.get(&self.instance).cloned());
         if let Some(entry) = entry {
             (self.restarts, self.crashes) = (entry.restarts, entry.crashes);
             self.inherit(&entry);
         }
-        self.context.board.add(Arc::clone(&self.spec), self.restarts);
+        let context = Arc::clone(&self.context);
+        context.board.add(Arc::clone(&self.spec), self.restarts, |card| {
+            if let Beginning::Running(process, was_ready) = beginning {
+                (card.started, card.port) = (Some(process.started().clone()), self.port);
+                card.state = match self.spec.wanted {
+                    Wanted::Drain => InstanceState::Draining,
+                    Wanted::Run if *was_ready => InstanceState::Ready,
+                    Wanted::Run => InstanceState::Starting,
+                };
+            }
+        });
+    }
+
+    /// Looks after it, once it has been entered.
+    pub(super) async fn run(mut self, beginning: Beginning) {
         let mut outcome = match beginning {
             Beginning::Fresh => self.start_and_watch().await,
             Beginning::Running(process, was_ready) => self.watch(process, was_ready).await,

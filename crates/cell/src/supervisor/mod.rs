@@ -129,12 +129,17 @@ impl Supervisors {
         beginning: Beginning,
     ) {
         let (goal, seen) = watch::channel(Goal::Keep(Arc::clone(&spec)));
-        let life = Life::new(Arc::clone(&self.context), Arc::clone(&spec), seen);
-        // A supervisor that still ends the same instance finishes first: they share its files.
+        let mut life = Life::new(Arc::clone(&self.context), Arc::clone(&spec), seen);
         let before = known.remove(&spec.instance).map(|known| known.task);
+        if before.is_none() {
+            // Here and not in the task: the first announcement tells of everything that was adopted.
+            life.enter(&beginning);
+        }
         let task = tokio::spawn(async move {
+            // A supervisor that still ends the same instance finishes first: they share its files, and its place on the board.
             if let Some(before) = before {
                 let _ = before.await;
+                life.enter(&beginning);
             }
             life.run(beginning).await;
         });
@@ -173,5 +178,48 @@ impl Drop for Supervisors {
         for known in self.close().into_values() {
             known.task.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BlobClient;
+    use crate::driver::process::ProcessDriver;
+    use crate::plan::tests::spec;
+    use towpath_types::ByteSize;
+    use towpath_wire::cell::InstanceState;
+
+    #[tokio::test]
+    async fn what_is_begun_is_on_the_board_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = CellSettings::new(dir.path(), "http://127.0.0.1:1", "t");
+        let blobs = BlobClient::new(&settings.api, &settings.token);
+        let path = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            path
+        };
+        let artifacts = Artifacts::open(path("artifacts"), blobs, ByteSize(0), ByteSize(0)).unwrap();
+        let (ledger, _) = LedgerFile::open(dir.path()).unwrap();
+        let driver = ProcessDriver::new(path("instances"), settings.shim.clone(), settings.logs, false);
+        let context = Arc::new(Context {
+            driver: Arc::new(driver),
+            artifacts,
+            ledger,
+            board: Board::default(),
+            ports: Ports::new(settings.ports.clone(), settings.address),
+            users: Arc::new(Users::new(None, 0)),
+            ended_logs: EndedLogs::new(path("ended-logs")),
+            binary: "/bin/true".into(),
+            settings: Arc::new(settings),
+        });
+        let supervisors = Supervisors::new(Arc::clone(&context));
+        supervisors.begin(Arc::new(spec(1)), Beginning::Fresh);
+        supervisors.apply(&[spec(1), spec(2)]);
+        // No task has run yet.
+        let shown: Vec<_> = context.board.reports().iter().map(|r| (r.instance, r.state)).collect();
+        let starting = |n| (spec(n).instance, InstanceState::Starting);
+        assert_eq!(shown, [starting(1), starting(2)]);
     }
 }

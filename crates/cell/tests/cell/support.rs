@@ -229,6 +229,11 @@ impl Stage {
         self.heard.all.lock().unwrap().last().unwrap().clone()
     }
 
+    /// Every announcement so far.
+    pub fn all(&self) -> Vec<CellAnnounce> {
+        self.heard.all.lock().unwrap().clone()
+    }
+
     /// Waits until the instance is announced in this state.
     pub async fn until_state(&self, instance: InstanceId, state: InstanceState) -> InstanceReport {
         let is_it = |report: &&InstanceReport| report.instance == instance && report.state == state;

@@ -188,6 +188,23 @@ async fn a_process_that_got_the_number_of_a_dead_one_is_left_alone() {
 }
 
 #[tokio::test]
+async fn an_adopted_ready_instance_is_never_announced_as_less() {
+    let (mut stage, before) = one_ready().await;
+    let heard = stage.all().len();
+    stage.start().await;
+    // Until after its first probe, and the regular announcement that follows.
+    eventually("two announcements", || stage.all().len() >= heard + 2).await;
+    let incarnation = stage.last().incarnation;
+    let told: Vec<_> = stage.all().into_iter().filter(|a| a.incarnation == incarnation).collect();
+    assert!(told.len() >= 2);
+    for announce in told {
+        let shown: Vec<_> = announce.instances.iter().map(|r| (r.instance, r.state, r.port, r.pid)).collect();
+        assert_eq!(shown, [(before.instance, InstanceState::Ready, before.port, before.pid)]);
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
 async fn an_adopted_instance_is_watched_as_before() {
     let (mut stage, before) = one_ready().await;
     stage.start().await;
