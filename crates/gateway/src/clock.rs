@@ -22,11 +22,10 @@ pub(crate) fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Writes `2024-05-01T12:30:00.123Z` for wall-clock milliseconds since 1970.
-pub(crate) fn write_rfc3339(out: &mut Vec<u8>, unix_ms: u64) {
-    let (days, of_day) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
+/// Writes `2024-05-01T12:30:00` for wall-clock seconds since 1970.
+pub(crate) fn write_second(out: &mut Vec<u8>, unix_s: u64) {
+    let (days, seconds) = (unix_s / 86_400, unix_s % 86_400);
     let (year, month, day) = civil(days);
-    let (seconds, ms) = (of_day / 1000, of_day % 1000);
     put_digits(out, year, 4);
     for (before, value) in
         [(b'-', month), (b'-', day), (b'T', seconds / 3600), (b':', seconds / 60 % 60), (b':', seconds % 60)]
@@ -34,6 +33,10 @@ pub(crate) fn write_rfc3339(out: &mut Vec<u8>, unix_ms: u64) {
         out.push(before);
         put_digits(out, value, 2);
     }
+}
+
+/// Writes `.123Z`.
+pub(crate) fn put_fraction(out: &mut Vec<u8>, ms: u64) {
     out.push(b'.');
     put_digits(out, ms, 3);
     out.push(b'Z');
@@ -71,7 +74,8 @@ mod tests {
             (1_767_225_599_999, "2025-12-31T23:59:59.999Z"),
         ] {
             let mut out = Vec::new();
-            write_rfc3339(&mut out, ms);
+            write_second(&mut out, ms / 1000);
+            put_fraction(&mut out, ms % 1000);
             assert_eq!(String::from_utf8(out).unwrap(), text);
         }
     }

@@ -8,12 +8,17 @@ use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::LocalTable;
 use crate::upstream::pool::Pool;
+use http::HeaderMap;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use towpath_route::RetryBudget;
 use towpath_types::AppRef;
+
+/// Header maps that are kept, and how large they may be.
+const SPARE_MAPS: usize = 64;
+const SPARE_CAPACITY: usize = 128;
 
 /// The state of one worker.
 pub(crate) struct Worker {
@@ -25,6 +30,10 @@ pub(crate) struct Worker {
     pub(crate) sticky: StickyKey,
     /// Heads are written in here before they are sent.
     pub(crate) scratch: RefCell<Vec<u8>>,
+    /// Pieces of heads are put together in here.
+    pub(crate) piece: RefCell<Vec<u8>>,
+    /// Empty header maps whose memory is used again.
+    spare_maps: RefCell<Vec<HeaderMap>>,
     /// Set once: no new requests on old connections.
     pub(crate) draining: Cell<bool>,
     registry: Arc<Registry>,
@@ -32,6 +41,8 @@ pub(crate) struct Worker {
     log: RefCell<LogBuffer>,
     random: RefCell<fastrand::Rng>,
     unix_minus_clock_ms: Cell<u64>,
+    /// The last second that was written as text.
+    second: RefCell<(u64, Vec<u8>)>,
 }
 
 /// An app's counters, found by its retry budget, which is the same object for as long as the app exists.
@@ -59,15 +70,32 @@ impl Worker {
             metrics,
             sticky,
             scratch: RefCell::default(),
+            piece: RefCell::default(),
+            spare_maps: RefCell::default(),
             draining: Cell::new(false),
             registry,
             apps: RefCell::default(),
             log: RefCell::new(log),
             random: RefCell::new(fastrand::Rng::new()),
             unix_minus_clock_ms: Cell::new(0),
+            second: RefCell::default(),
         };
         worker.tick();
         Rc::new(worker)
+    }
+
+    /// An empty header map.
+    pub(crate) fn take_map(&self) -> HeaderMap {
+        self.spare_maps.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Gives back a header map that is not needed any more.
+    pub(crate) fn put_map(&self, mut map: HeaderMap) {
+        let mut spare = self.spare_maps.borrow_mut();
+        if spare.len() < SPARE_MAPS && map.capacity() <= SPARE_CAPACITY {
+            map.clear();
+            spare.push(map);
+        }
     }
 
     /// A random number. Not for secrets.
@@ -75,9 +103,16 @@ impl Worker {
         self.random.borrow_mut().u64(..)
     }
 
-    /// Wall-clock time of a moment of the process's clock, milliseconds since 1970.
-    pub(crate) fn unix_ms_at(&self, clock_ns: u64) -> u64 {
-        self.unix_minus_clock_ms.get() + clock_ns / 1_000_000
+    /// Calls with the wall-clock time of a moment of the process's clock: the second as text, and the milliseconds.
+    pub(crate) fn at_wall_clock<R>(&self, clock_ns: u64, with: impl FnOnce(&[u8], u64) -> R) -> R {
+        let unix_ms = self.unix_minus_clock_ms.get() + clock_ns / 1_000_000;
+        let mut second = self.second.borrow_mut();
+        if second.0 != unix_ms / 1000 {
+            second.0 = unix_ms / 1000;
+            second.1.clear();
+            clock::write_second(&mut second.1, unix_ms / 1000);
+        }
+        with(&second.1, unix_ms % 1000)
     }
 
     /// Looks after deadlines; called every [`crate::deadline::TICK`].

@@ -6,7 +6,9 @@ use towpath_types::{AppRef, ErrorCode, InstanceId, LaneName};
 
 /// What is said of one finished request. Borrowed: nothing is copied but into the line.
 pub(crate) struct AccessLine<'a> {
-    pub(crate) unix_ms: u64,
+    /// Up to the second, as in RFC 3339.
+    pub(crate) second: &'a [u8],
+    pub(crate) millisecond: u64,
     pub(crate) id: &'a [u8],
     pub(crate) client: IpAddr,
     pub(crate) method: &'a str,
@@ -34,7 +36,8 @@ impl AccessLine<'_> {
     /// Appends the line.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"time\":\"");
-        clock::write_rfc3339(out, self.unix_ms);
+        out.extend_from_slice(self.second);
+        clock::put_fraction(out, self.millisecond);
         out.extend_from_slice(b"\",\"id\":\"");
         put_escaped(out, self.id);
         out.extend_from_slice(b"\",\"client\":\"");
@@ -118,13 +121,20 @@ pub(crate) fn put_number(out: &mut Vec<u8>, mut n: u64) {
 
 /// Lower-case hex digits of 8 bytes, written from the highest.
 pub(crate) fn put_hex(out: &mut [u8; 16], n: u64) {
-    for (at, slot) in out.iter_mut().enumerate() {
-        let nibble = u8::try_from(n >> (60 - 4 * at) & 15).unwrap_or(0);
-        *slot = nibble + if nibble < 10 { b'0' } else { b'a' - 10 };
+    for (pair, byte) in out.chunks_exact_mut(2).zip(n.to_be_bytes()) {
+        if let [high, low] = pair {
+            *high = hex_digit(byte >> 4);
+            *low = hex_digit(byte & 15);
+        }
     }
 }
 
-fn put_address(out: &mut Vec<u8>, address: IpAddr) {
+fn hex_digit(nibble: u8) -> u8 {
+    nibble + if nibble < 10 { b'0' } else { b'a' - 10 }
+}
+
+/// An address as text.
+pub(crate) fn put_address(out: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
             for (n, octet) in v4.octets().into_iter().enumerate() {
@@ -173,7 +183,8 @@ mod tests {
         let app = AppRef::new(&SpaceRef::first(), AppName::new("shop").unwrap());
         let lane = LaneName::base();
         let line = AccessLine {
-            unix_ms: 0,
+            second: b"1970-01-01T00:00:00",
+            millisecond: 7,
             id: b"a\"b\\c\x00\xff",
             client: "::1".parse().unwrap(),
             method: "GET",
@@ -198,6 +209,7 @@ mod tests {
         assert_eq!(out.pop(), Some(b'\n'));
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(value["id"], "a\"b\\c\u{0}\u{ff}");
+        assert_eq!(value["time"], "1970-01-01T00:00:00.007Z");
         assert_eq!(value["client"], "::1");
         assert_eq!(value["out"], u64::MAX);
         assert_eq!(value["app"], "default/default/shop");

@@ -7,7 +7,7 @@
 mod line;
 mod writer;
 
-pub(crate) use line::{AccessLine, put_hex, put_number};
+pub(crate) use line::{AccessLine, put_address, put_hex, put_number};
 pub(crate) use writer::{LogWriter, start};
 
 use crate::metrics::WorkerMetrics;

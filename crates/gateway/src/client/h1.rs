@@ -19,6 +19,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// Bytes that hyper buffers per direction; bounds what a slow client costs.
 const BUFFER_BYTES: usize = 128 * 1024;
 
+/// Header lines that hyper takes without being told.
+const HYPER_HEADERS: usize = 100;
+
 /// Serves the connection to its end.
 pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
     let limits = &conn.worker.settings.limits;
@@ -29,10 +32,11 @@ pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
         async move { Ok::<_, Infallible>(request::serve(conn, request).await) }
     });
     let mut builder = http1::Builder::new();
-    builder
-        .max_buf_size(BUFFER_BYTES.max(limits.head * 2))
-        .max_headers(limits.headers)
-        .header_read_timeout(None);
+    builder.max_buf_size(BUFFER_BYTES.max(limits.head * 2)).header_read_timeout(None);
+    if limits.headers > HYPER_HEADERS {
+        // Costs hyper an initialised table for each request.
+        builder.max_headers(limits.headers);
+    }
     let mut serving = builder.serve_connection(io, service);
     let mut draining = false;
     let ended = poll_fn(|cx| {

@@ -1,5 +1,6 @@
 //! The choice of route, lane and endpoint for one attempt.
 
+use super::present::Of;
 use super::record::Record;
 use super::view::View;
 use crate::clock;
@@ -45,9 +46,9 @@ pub(crate) fn choose(
         let table = &view.table;
         let client = record.client();
         let inside = view.inside.binary_search(&client).is_ok();
-        let request = View { headers, uri: &record.uri, client, inside };
+        let request = View { headers, uri: &record.uri, client, inside, present: record.present };
         let matched = table.find(record.host(), record.uri.path().as_bytes()).ok_or(NoPick::NoRoute)?;
-        let now = clock::now_ns();
+        let now = if tried.is_empty() { record.started_ns() } else { clock::now_ns() };
         if tried.is_empty() {
             matched.budget().request(now);
         }
@@ -56,7 +57,11 @@ pub(crate) fn choose(
         }
         let lane = table.lane(&matched, &request)?;
         let sticky = &matched.upstream().sticky;
-        let named = worker.sticky.find(matched.app(), sticky, headers);
+        let named = if record.present.has(Of::Cookie) {
+            worker.sticky.find(matched.app(), sticky, headers)
+        } else {
+            None
+        };
         let bound = named
             .filter(|instance| !tried.contains(*instance))
             .and_then(|instance| table.find_sticky(&matched, &lane, instance, now));

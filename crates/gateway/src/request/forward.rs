@@ -3,6 +3,7 @@
 use super::choice;
 use super::error_reply;
 use super::head::{self, BodyLength, Outgoing};
+use super::present::Of;
 use super::record::Record;
 use super::reply::{self, ReplyBody};
 use crate::upstream::h1::{self, H1Conn, Sending};
@@ -43,7 +44,10 @@ pub(crate) async fn forward(
             return fail(record, &headers, &fault);
         }
         let fault = match attempt(&mut record, &mut headers, &mut body).await {
-            Ok(Answer::H1(reply, key)) => return reply::from_h1(record, reply, key),
+            Ok(Answer::H1(reply, key)) => {
+                record.conn.worker.put_map(headers);
+                return reply::from_h1(record, reply, key);
+            }
             Ok(Answer::H2(reply, guard, key)) => return reply::from_h2(record, reply, guard, key),
             Err(fault) => fault,
         };
@@ -167,10 +171,9 @@ async fn attempt_h1(
             Err(_) => worker.metrics.stale.add(1),
         }
     };
-    let expects =
-        headers.get(header::EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    let expects = record.present.has(Of::Expect)
+        && headers.get(header::EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let request_body = take_body(record, body);
-    // Without a second attempt in view the client's header map becomes the response's: no new memory.
     let sending = Sending {
         method: &record.method,
         expects_continue: expects,
@@ -181,7 +184,7 @@ async fn attempt_h1(
         response_ms: timeouts.response.0,
         head_max: worker.settings.upstream.head,
     };
-    let reply = h1::exchange(conn, request_body, HeaderMap::new(), &sending).await?;
+    let reply = h1::exchange(conn, request_body, worker.take_map(), &sending).await?;
     Ok(Answer::H1(reply, key))
 }
 

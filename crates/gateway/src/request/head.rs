@@ -2,14 +2,14 @@
 
 use super::choice::Chosen;
 use super::ids;
+use super::present::Of;
 use super::record::Record;
-use crate::access_log::put_number;
+use crate::access_log::{put_address, put_number};
 use crate::worker::Worker;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Uri, Version};
 use std::io::Write;
-use std::net::IpAddr;
 
 /// What the head says about the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,8 @@ impl Outgoing<'_> {
         } else {
             Vec::new()
         };
-        let trace = self.headers.get("traceparent").filter(|value| ids::is_traceparent(value.as_bytes()));
+        let trace = if self.has(Of::Traceparent) { self.headers.get("traceparent") } else { None };
+        let trace = trace.filter(|value| ids::is_traceparent(value.as_bytes()));
         for (name, value) in self.headers {
             let mine = !passes(name)
                 || listed.contains(name)
@@ -146,6 +147,10 @@ impl Outgoing<'_> {
         }
     }
 
+    fn has(&self, what: Of) -> bool {
+        self.record.present.has(what)
+    }
+
     fn lane_header(&self) -> &str {
         &self.chosen.lane_header
     }
@@ -153,11 +158,15 @@ impl Outgoing<'_> {
     /// Who asked, for whom we ask. From clients that are not trusted nothing of it is taken over.
     fn each_forwarded(&self, put: &mut impl FnMut(&str, &[u8])) {
         let (client, scheme) = (self.record.client(), self.record.conn.scheme.as_str());
-        let given =
-            |name: &str| self.headers.get(name).filter(|_| self.chosen.trusted).map(HeaderValue::as_bytes);
-        let mut text = Vec::with_capacity(128);
-        list(&mut text, self.headers, "x-forwarded-for", self.chosen.trusted);
-        let _ = write!(text, "{client}");
+        let trusted = self.chosen.trusted && self.has(Of::XForwarded);
+        let given = |name: &str| {
+            let value = if trusted { self.headers.get(name) } else { None };
+            value.map(HeaderValue::as_bytes)
+        };
+        let mut text = self.worker.piece.borrow_mut();
+        text.clear();
+        list(&mut text, self.headers, "x-forwarded-for", trusted);
+        put_address(&mut text, client);
         put("x-forwarded-for", &text);
         put("x-forwarded-proto", given("x-forwarded-proto").unwrap_or(scheme.as_bytes()));
         put("x-forwarded-host", given("x-forwarded-host").unwrap_or(self.record.host()));
@@ -168,16 +177,18 @@ impl Outgoing<'_> {
             put("x-forwarded-prefix", self.chosen.route.spec.path.as_bytes());
         }
         text.clear();
-        list(&mut text, self.headers, "forwarded", self.chosen.trusted);
-        let _ = match client {
-            IpAddr::V4(v4) => write!(text, "for={v4};host=\""),
-            IpAddr::V6(v6) => write!(text, "for=\"[{v6}]\";host=\""),
-        };
+        list(&mut text, self.headers, "forwarded", self.chosen.trusted && self.has(Of::Forwarded));
+        let (before, after) =
+            if client.is_ipv4() { ("for=", ";host=\"") } else { ("for=\"[", "]\";host=\"") };
+        text.extend_from_slice(before.as_bytes());
+        put_address(&mut text, client);
+        text.extend_from_slice(after.as_bytes());
         text.extend_from_slice(self.record.host());
-        let _ = write!(text, "\";proto={scheme}");
+        text.extend_from_slice(b"\";proto=");
+        text.extend_from_slice(scheme.as_bytes());
         put("forwarded", &text);
         text.clear();
-        list(&mut text, self.headers, "via", true);
+        list(&mut text, self.headers, "via", self.has(Of::Via));
         text.extend_from_slice(if self.record.version == Version::HTTP_2 {
             b"2 towpath"
         } else {
@@ -232,7 +243,7 @@ impl Outgoing<'_> {
                 put_line(out, "upgrade", value.as_bytes());
             }
             out.extend_from_slice(b"connection: upgrade\r\n");
-        } else if wants_trailers(self.headers) {
+        } else if self.has(Of::Te) && wants_trailers(self.headers) {
             out.extend_from_slice(b"te: trailers\r\nconnection: te\r\n");
         }
         out.extend_from_slice(b"\r\n");
@@ -280,8 +291,8 @@ impl Outgoing<'_> {
 }
 
 /// The values of a list header that came, followed by a comma.
-fn list(text: &mut Vec<u8>, headers: &HeaderMap, name: &str, trusted: bool) {
-    if trusted {
+fn list(text: &mut Vec<u8>, headers: &HeaderMap, name: &str, present: bool) {
+    if present {
         for value in headers.get_all(name) {
             text.extend_from_slice(value.as_bytes());
             text.extend_from_slice(b", ");

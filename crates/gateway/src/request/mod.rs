@@ -10,6 +10,7 @@ pub(crate) mod error_reply;
 mod forward;
 pub(crate) mod head;
 mod ids;
+mod present;
 pub(crate) mod record;
 pub(crate) mod reply;
 pub(crate) mod view;

@@ -2,12 +2,13 @@
 
 use super::choice::Chosen;
 use super::ids::RequestId;
+use super::present::{Of, Present};
 use crate::access_log::AccessLine;
 use crate::client::conn::{Conn, Phase};
 use crate::clock;
 use crate::deadline::Deadline;
 use crate::upstream::request_body::BodyProgress;
-use http::header::{HOST, HeaderMap, HeaderValue, UPGRADE};
+use http::header::{HOST, HeaderMap, HeaderValue};
 use http::{Method, Uri, Version};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -21,6 +22,7 @@ pub(crate) struct Record {
     pub(crate) uri: Uri,
     pub(crate) version: Version,
     pub(crate) id: RequestId,
+    pub(crate) present: Present,
     pub(crate) deadline: Rc<Deadline>,
     pub(crate) chosen: Option<Chosen>,
     pub(crate) status: u16,
@@ -49,6 +51,7 @@ impl Record {
         headers: &HeaderMap,
     ) -> Self {
         let started_ns = clock::now_ns();
+        let present = Present::of(headers);
         conn.requests.set(conn.requests.get() + 1);
         let deadline = if version == Version::HTTP_2 {
             conn.streams.set(conn.streams.get() + 1);
@@ -60,7 +63,11 @@ impl Record {
         Self {
             method,
             version,
-            id: RequestId::new(headers.get("x-request-id"), &conn.worker),
+            id: RequestId::new(
+                if present.has(Of::XRequestId) { headers.get("x-request-id") } else { None },
+                &conn.worker,
+            ),
+            present,
             deadline,
             chosen: None,
             status: 0,
@@ -68,7 +75,7 @@ impl Record {
             bytes_out: 0,
             error: None,
             complete: false,
-            asks_upgrade: headers.contains_key(UPGRADE),
+            asks_upgrade: present.has(Of::Upgrade),
             progress: None,
             host: if uri.authority().is_some() { None } else { headers.get(HOST).cloned() },
             uri,
@@ -120,7 +127,12 @@ impl Record {
         self.attempts += 1;
         self.chosen = Some(chosen);
         self.flight = Some(flight);
-        self.sent_ns = clock::now_ns();
+        self.sent_ns = if self.attempts == 1 { self.started_ns } else { clock::now_ns() };
+    }
+
+    /// When it began.
+    pub(crate) fn started_ns(&self) -> u64 {
+        self.started_ns
     }
 
     /// The instance has answered with this status.
@@ -194,26 +206,29 @@ impl Drop for Record {
         {
             metrics.requests.add(self.status, duration_us, bytes_in, self.bytes_out);
         }
-        worker.log(&AccessLine {
-            unix_ms: worker.unix_ms_at(self.started_ns),
-            id: self.id.as_bytes(),
-            client: self.client(),
-            method: self.method.as_str(),
-            scheme: self.conn.scheme.as_str(),
-            host: self.host(),
-            path: self.uri.path(),
-            protocol: if self.version == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1.1" },
-            status: self.status,
-            bytes_in,
-            bytes_out: self.bytes_out,
-            duration_us,
-            upstream_us: self.upstream_ns.map(|ns| ns / 1000),
-            app,
-            lane: self.chosen.as_ref().map(|chosen| &chosen.lane),
-            instance: self.chosen.as_ref().map(|chosen| chosen.endpoint.instance()),
-            attempts: self.attempts,
-            error: self.error,
-            complete: self.complete,
+        worker.at_wall_clock(self.started_ns, |second, millisecond| {
+            worker.log(&AccessLine {
+                second,
+                millisecond,
+                id: self.id.as_bytes(),
+                client: self.client(),
+                method: self.method.as_str(),
+                scheme: self.conn.scheme.as_str(),
+                host: self.host(),
+                path: self.uri.path(),
+                protocol: if self.version == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1.1" },
+                status: self.status,
+                bytes_in,
+                bytes_out: self.bytes_out,
+                duration_us,
+                upstream_us: self.upstream_ns.map(|ns| ns / 1000),
+                app,
+                lane: self.chosen.as_ref().map(|chosen| &chosen.lane),
+                instance: self.chosen.as_ref().map(|chosen| chosen.endpoint.instance()),
+                attempts: self.attempts,
+                error: self.error,
+                complete: self.complete,
+            })
         });
         if self.version == Version::HTTP_2 {
             self.conn.streams.set(self.conn.streams.get().saturating_sub(1));

@@ -1,5 +1,6 @@
 //! A request as the routing table looks at it.
 
+use super::present::{Of, Present};
 use http::{HeaderMap, Uri};
 use std::net::IpAddr;
 use towpath_route::RequestView;
@@ -10,10 +11,16 @@ pub(crate) struct View<'a> {
     pub(crate) uri: &'a Uri,
     pub(crate) client: IpAddr,
     pub(crate) inside: bool,
+    pub(crate) present: Present,
 }
 
 impl RequestView for View<'_> {
     fn header(&self, name: &str, nth: usize) -> Option<&[u8]> {
+        let absent = (name == "cookie" && !self.present.has(Of::Cookie))
+            || (name == "baggage" && !self.present.has(Of::Baggage));
+        if absent {
+            return None;
+        }
         if nth == 0 {
             return self.headers.get(name).map(http::HeaderValue::as_bytes);
         }

@@ -4,6 +4,7 @@ use super::Decoder;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
+use std::mem::MaybeUninit;
 
 /// A response head without its hop-by-hop headers.
 pub(crate) struct ResponseHead {
@@ -42,9 +43,11 @@ pub(crate) fn parse(
     method: &Method,
     mut headers: HeaderMap,
 ) -> Result<ResponseHead, &'static str> {
-    let mut lines = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut response = httparse::Response::new(&mut lines);
-    match response.parse(head) {
+    let mut lines = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed =
+        httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, head, &mut lines);
+    match parsed {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return Err("the head ends early"),
         Err(httparse::Error::TooManyHeaders) => return Err("it has too many headers"),
