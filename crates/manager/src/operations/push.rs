@@ -330,7 +330,7 @@ fn release_spec(job: &Job, push: &Push, source: Digest, release: Digest, result:
         artifact: result.artifact,
         artifact_bytes: result.artifact_bytes,
         builder: result.builder,
-        command: push.command.clone().unwrap_or(result.command),
+        command: result.command,
         env: result.env,
         health: push.health.clone().unwrap_or(result.health),
         protocol: push.protocol,
