@@ -1,6 +1,6 @@
 //! The REST API: what people, their tools and cells ask of the platform.
 //!
-//! Invariants: every endpoint is in [`access::TABLE`] and in the OpenAPI document that is made from the handlers; every
+//! Invariants: every endpoint is in one table of roles (`access`) and in the OpenAPI document that is made from the handlers; every
 //! error is a problem document with a stable code; a panicking handler ends its own request alone; hard state is changed
 //! by compare-and-set, never by last read.
 //!
