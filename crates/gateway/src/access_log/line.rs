@@ -106,10 +106,14 @@ impl AccessLine<'_> {
 
 /// Decimal digits.
 pub(crate) fn put_number(out: &mut Vec<u8>, mut n: u64) {
+    if n < 10 {
+        out.push(b'0' + (n & 15) as u8);
+        return;
+    }
     let mut digits = [0; 20];
     let mut len = 0;
     for slot in digits.iter_mut().rev() {
-        *slot = b'0' + u8::try_from(n % 10).unwrap_or(0);
+        *slot = b'0' + (n % 10) as u8;
         n /= 10;
         len += 1;
         if n == 0 {
@@ -119,18 +123,12 @@ pub(crate) fn put_number(out: &mut Vec<u8>, mut n: u64) {
     out.extend_from_slice(digits.get(20 - len..).unwrap_or_default());
 }
 
-/// Lower-case hex digits of 8 bytes, written from the highest.
+/// Lower-case hex digits of 8 bytes, written from the highest. No branches, so that it becomes vector code.
 pub(crate) fn put_hex(out: &mut [u8; 16], n: u64) {
-    for (pair, byte) in out.chunks_exact_mut(2).zip(n.to_be_bytes()) {
-        if let [high, low] = pair {
-            *high = hex_digit(byte >> 4);
-            *low = hex_digit(byte & 15);
-        }
+    for (at, slot) in out.iter_mut().enumerate() {
+        let nibble = (n >> (60 - 4 * at)) as u8 & 15;
+        *slot = b'0' + nibble + (b'a' - b'0' - 10) * u8::from(nibble > 9);
     }
-}
-
-fn hex_digit(nibble: u8) -> u8 {
-    nibble + if nibble < 10 { b'0' } else { b'a' - 10 }
 }
 
 /// An address as text.
