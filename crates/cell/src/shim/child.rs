@@ -19,6 +19,8 @@ const BUILD_NICENESS: i32 = 10;
 
 /// Starts the program. Its output is in the returned [`Outputs`] (instances) or goes to the shim's standard error (builds).
 pub(super) fn spawn(launch: &Launch) -> Result<(Pid, Outputs), Why> {
+    // Whatever can fail comes before the program runs: nothing would look after it then.
+    let mut outputs = Outputs::open(&launch.mode)?;
     let mut command = Command::new(&launch.program);
     command.args(&launch.args).env_clear().envs(&launch.env).current_dir(&launch.dir).stdin(Stdio::null());
     match &launch.mode {
@@ -36,7 +38,7 @@ pub(super) fn spawn(launch: &Launch) -> Result<(Pid, Outputs), Why> {
         format!("{} could not be started in {}: {error}", launch.program.display(), launch.dir.display())
     })?;
     let pid = Pid::from_raw(i32::try_from(child.id()).map_err(|e| e.to_string())?);
-    let outputs = Outputs::new(&launch.mode, child.stdout.take(), child.stderr.take())?;
+    outputs.read_from(child.stdout.take(), child.stderr.take());
     Ok((pid, outputs))
 }
 
@@ -101,4 +103,50 @@ fn redirect(streams: &[RawFd]) {
 fn replace(null: &std::fs::File, stream: RawFd) {
     // SAFETY: dup2 on two open descriptors; 0, 1 and 2 are never closed, only replaced.
     unsafe { libc::dup2(null.as_raw_fd(), stream) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::procfs;
+    use crate::settings::LogSettings;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn launch(dir: &Path, mark: &str) -> Launch {
+        Launch {
+            mode: Mode::Instance {
+                control: dir.into(),
+                logs: dir.join("logs"),
+                bounds: LogSettings::default(),
+            },
+            program: "/bin/sleep".into(),
+            args: vec!["1000".into()],
+            dir: dir.into(),
+            env: BTreeMap::from([("MARK".into(), mark.into())]),
+            user: None,
+            files: 64,
+            processes: 64,
+            memory: None,
+        }
+    }
+
+    fn running(mark: &str) -> Vec<u32> {
+        let entry = format!("MARK={mark}");
+        procfs::pids().into_iter().filter(|pid| procfs::has_environment(*pid, &entry)).collect()
+    }
+
+    #[test]
+    fn without_a_log_nothing_is_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().display().to_string();
+        std::fs::write(dir.path().join("logs"), "no directory").unwrap();
+        let refused = spawn(&launch(dir.path(), &mark)).is_err();
+        let left = running(&mark);
+        for pid in &left {
+            let _ = nix::sys::signal::kill(Pid::from_raw(pid.cast_signed()), nix::sys::signal::SIGKILL);
+        }
+        assert!(refused);
+        assert_eq!(left, Vec::<u32>::new());
+    }
 }

@@ -93,6 +93,20 @@ fn write_file(dir: &Path, name: &str, content: &impl serde::Serialize) -> Result
         .map_err(|e| format!("writing {} failed: {e}", path.display()))
 }
 
+/// Says who runs; of an instance, to whoever adopts it too.
+fn record(launch: &Launch, app: Pid) -> Result<Started, Why> {
+    let started = Started {
+        shim: ProcessRef::of(std::process::id()).ok_or("no /proc")?,
+        // A zombie keeps its entry until it is reaped, which has not happened yet.
+        app: ProcessRef::of(app.as_raw().unsigned_abs()).ok_or("no /proc entry of the app")?,
+        boot: procfs::boot_id(),
+    };
+    if let Mode::Instance { control, .. } = &launch.mode {
+        write_file(control, STARTED_FILE, &started)?;
+    }
+    Ok(started)
+}
+
 /// What the shim is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -121,19 +135,13 @@ impl Shim {
     fn start(launch: Launch, signals: SignalFd) -> Result<Self, Why> {
         let began = Instant::now();
         let (app, outputs) = child::spawn(&launch)?;
-        let started = Started {
-            shim: ProcessRef::of(std::process::id()).ok_or("no /proc")?,
-            // A zombie keeps its entry until it is reaped, which happens only below.
-            app: ProcessRef::of(app.as_raw().unsigned_abs()).ok_or("no /proc entry of the app")?,
-            boot: procfs::boot_id(),
-        };
+        // Nobody would look after the app if it ran on.
+        let started = record(&launch, app).inspect_err(|_| {
+            tree::kill(&launch, app);
+        })?;
         let mut lifeline = None;
         match &launch.mode {
-            Mode::Instance { control, .. } => {
-                if let Err(why) = write_file(control, STARTED_FILE, &started) {
-                    tree::kill(&launch, app);
-                    return Err(why);
-                }
+            Mode::Instance { .. } => {
                 say(&ShimSays::Started(started));
                 child::detach_standard_streams();
             }

@@ -49,7 +49,8 @@ struct Dropped {
 }
 
 impl Outputs {
-    pub(super) fn new(mode: &Mode, out: Option<ChildStdout>, err: Option<ChildStderr>) -> Result<Self, Why> {
+    /// Opens the log. Nothing is read yet.
+    pub(super) fn open(mode: &Mode) -> Result<Self, Why> {
         let (log, bounds) = match mode {
             Mode::Instance { logs, bounds, .. } => {
                 let log =
@@ -58,17 +59,22 @@ impl Outputs {
             }
             Mode::Build => (None, crate::settings::LogSettings::default()),
         };
-        let out = out.map(|pipe| Stream::new(pipe.into(), LogSource::Stdout));
-        let err = err.map(|pipe| Stream::new(pipe.into(), LogSource::Stderr));
         let now = Instant::now();
         Ok(Self {
-            streams: out.into_iter().chain(err).collect(),
+            streams: Vec::new(),
             keep: Bucket::new(bounds.rate_bytes, bounds.burst_bytes, now),
             drain: Bucket::new(DRAIN_RATE, DRAIN_RATE / 8, now),
             buffer: if log.is_some() { vec![0; CHUNK] } else { Vec::new() },
             log,
             dropped: Dropped::default(),
         })
+    }
+
+    /// Takes the app's streams.
+    pub(super) fn read_from(&mut self, out: Option<ChildStdout>, err: Option<ChildStderr>) {
+        let out = out.map(|pipe| Stream::new(pipe.into(), LogSource::Stdout));
+        let err = err.map(|pipe| Stream::new(pipe.into(), LogSource::Stderr));
+        self.streams = out.into_iter().chain(err).collect();
     }
 
     /// Pipes worth waiting for now.
