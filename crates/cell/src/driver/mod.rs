@@ -86,7 +86,7 @@ pub(crate) enum Adopted {
     Running(Box<dyn Process>),
     /// It ran, and has ended meanwhile.
     Ended(Exit),
-    /// It was never started.
+    /// Nothing that can be known again; whatever was left of a start that nobody recorded has been ended.
     Nothing,
 }
 

@@ -188,6 +188,21 @@ async fn a_process_that_got_the_number_of_a_dead_one_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_start_that_was_not_recorded_is_no_second_copy() {
+    let (mut stage, before) = one_ready().await;
+    // As if the cell had been killed before the shim wrote it.
+    std::fs::remove_file(stage.instance_dir(before.instance).join("control/started.json")).unwrap();
+    stage.start().await;
+    let after = stage
+        .until("a new start", |a| {
+            a.instances.iter().any(|r| r.state == InstanceState::Ready && r.pid != before.pid)
+        })
+        .await;
+    assert_eq!(processes_of(before.instance), [after.instances[0].pid]);
+    stage.end().await;
+}
+
+#[tokio::test]
 async fn an_adopted_ready_instance_is_never_announced_as_less() {
     let (mut stage, before) = one_ready().await;
     let heard = stage.all().len();

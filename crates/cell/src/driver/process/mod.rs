@@ -122,6 +122,8 @@ impl Driver for ProcessDriver {
     async fn adopt(&self, instance: InstanceId) -> Adopted {
         let control = self.control_dir(instance);
         let Some(started) = read_json::<Started>(&control.join(STARTED_FILE)).await else {
+            // Its shim may be about to write that file: the cell was killed between a start and its record.
+            leftovers::kill_marked(instance, Some(self.root.clone())).await;
             return Adopted::Nothing;
         };
         if started.boot == procfs::boot_id()
@@ -170,8 +172,9 @@ impl Driver for ProcessDriver {
                 process.wait().await;
             }
             Adopted::Ended(exit) if exit.how != ExitHow::Lost => {}
+            Adopted::Nothing => {}
             // Costs a look at every process of the machine, and is hardly ever needed.
-            _ => leftovers::kill_marked(instance, Some(self.root.clone())).await,
+            Adopted::Ended(_) => leftovers::kill_marked(instance, Some(self.root.clone())).await,
         }
         let dir = self.record_dir(instance);
         blocking(move || disk::remove_tree(&dir))
