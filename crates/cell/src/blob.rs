@@ -10,15 +10,13 @@ use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use sha2::{Digest as _, Sha256};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncWriteExt, BufWriter};
 use tokio_util::io::ReaderStream;
 use towpath_types::Digest;
 
-/// Attempts at one transfer.
+/// Attempts at one transfer; more while the managers cannot be reached.
 const TRIES: u32 = 5;
-/// Pause before the second attempt; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest silence of the peer.
 const SILENCE: Duration = Duration::from_secs(30);
 
@@ -58,9 +56,34 @@ pub enum BlobError {
 }
 
 impl BlobError {
-    /// Whether another attempt may work.
-    fn passes(&self) -> bool {
-        matches!(self, BlobError::Unreachable { .. } | BlobError::WrongDigest { .. })
+    /// Whether it is worth another attempt after so many, the first of them so long ago.
+    fn passes(&self, tries: u32, elapsed: Duration, patience: Duration) -> bool {
+        match self {
+            BlobError::Unreachable { .. } => tries < TRIES || elapsed < patience,
+            BlobError::WrongDigest { .. } => tries < TRIES,
+            BlobError::Missing(_) | BlobError::Refused { .. } | BlobError::Io(_) => false,
+        }
+    }
+}
+
+/// How attempts are repeated.
+#[derive(Debug, Clone, Copy)]
+struct Retry {
+    /// Pause before the second attempt; it doubles.
+    first: Duration,
+    /// Up to this one.
+    longest: Duration,
+    /// A manager that cannot be reached is tried for so long: its restart fails no instance and no build.
+    patience: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(100),
+            longest: Duration::from_secs(2),
+            patience: Duration::from_secs(30),
+        }
     }
 }
 
@@ -69,6 +92,7 @@ impl BlobError {
 pub struct BlobClient {
     api: String,
     token: String,
+    retry: Retry,
 }
 
 type Body = BoxBody<Bytes, std::io::Error>;
@@ -76,7 +100,7 @@ type Body = BoxBody<Bytes, std::io::Error>;
 impl BlobClient {
     /// A client of the API at this `http://host:port`.
     pub fn new(api: &str, token: &str) -> Self {
-        Self { api: api.trim_end_matches('/').to_owned(), token: token.to_owned() }
+        Self { api: api.trim_end_matches('/').to_owned(), token: token.to_owned(), retry: Retry::default() }
     }
 
     /// Fetches a source as stored (a zstd stream) into `to` and says its size. The digest is that of the tar inside and is the
@@ -99,18 +123,20 @@ impl BlobClient {
         &'a self,
         attempt: impl Fn() -> BoxFuture<'a, Result<T, BlobError>>,
     ) -> Result<T, BlobError> {
-        let mut pause = FIRST_PAUSE;
-        for _ in 1..TRIES {
-            match attempt().await {
-                Err(error) if error.passes() => {
-                    tracing::warn!(%error, "blob transfer failed; trying again");
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
-                }
-                done => return done,
+        let (began, mut pause, mut tries) = (Instant::now(), self.retry.first, 0);
+        loop {
+            let error = match attempt().await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            tries += 1;
+            if !error.passes(tries, began.elapsed(), self.retry.patience) {
+                return Err(error);
             }
+            tracing::warn!(%error, tries, "blob transfer failed; trying again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(self.retry.longest);
         }
-        attempt().await
     }
 
     async fn get(&self, path: String, digest: Digest, check: bool, to: &Path) -> Result<u64, BlobError> {
@@ -212,5 +238,57 @@ impl BlobClient {
 
     fn unreachable(&self, why: impl std::fmt::Display) -> BlobError {
         BlobError::Unreachable { api: self.api.clone(), why: why.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Full;
+    use hyper::service::service_fn;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    const CONTENT: &[u8] = b"content";
+
+    /// A manager that is unable for so many requests.
+    async fn client(unable: u32, patience: Duration) -> (BlobClient, Arc<AtomicU32>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let api = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let is_unable = count.fetch_add(1, Ordering::Relaxed) < unable;
+                let answer = service_fn(move |_| async move {
+                    let status = if is_unable { 503 } else { 200 };
+                    http::Response::builder().status(status).body(Full::new(Bytes::from_static(CONTENT)))
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                tokio::spawn(http.serve_connection(TokioIo::new(stream), answer));
+            }
+        });
+        let mut client = BlobClient::new(&api, "t");
+        let pause = Duration::from_millis(1);
+        client.retry = Retry { first: pause, longest: pause, patience };
+        (client, asked)
+    }
+
+    #[tokio::test]
+    async fn a_manager_that_is_away_for_a_while_fails_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("blob");
+        let digest = Digest::from_bytes(Sha256::digest(CONTENT).into());
+        let (patient, asked) = client(TRIES * 4, Duration::from_secs(60)).await;
+        assert_eq!(patient.get_artifact(digest, &to).await.unwrap(), 7);
+        assert_eq!(asked.load(Ordering::Relaxed), TRIES * 4 + 1);
+        // What is wrong in itself does not get better with time.
+        let wrong = patient.get_artifact(Digest::from_bytes([1; 32]), &to).await.unwrap_err();
+        assert!(matches!(wrong, BlobError::WrongDigest { .. }));
+        assert_eq!(asked.load(Ordering::Relaxed), TRIES * 5 + 1);
+        let (impatient, asked) = client(u32::MAX, Duration::ZERO).await;
+        let away = impatient.get_artifact(digest, &to).await.unwrap_err();
+        assert!(matches!(away, BlobError::Unreachable { .. }));
+        assert_eq!(asked.load(Ordering::Relaxed), TRIES);
     }
 }
