@@ -14,6 +14,9 @@ use std::sync::Arc;
 use towpath_types::spec::RouteSpec;
 use towpath_types::{AppRef, InstanceId, LaneName, SpaceRef};
 
+/// Names of lanes of which one copy is kept to be shared; beyond that it begins anew, so that lanes of long ago are forgotten.
+const LANES_KEPT: usize = 4096;
+
 pub(crate) struct Edit<'t> {
     old: &'t Table,
     /// Copied from the old table at the first real change.
@@ -172,7 +175,11 @@ impl<'t> Edit<'t> {
         if let Some(known) = self.inner().lanes.get(&lane) {
             return known.clone();
         }
-        Arc::make_mut(&mut self.inner_mut().lanes).insert(lane.clone());
+        let lanes = Arc::make_mut(&mut self.inner_mut().lanes);
+        if lanes.len() >= LANES_KEPT {
+            lanes.clear();
+        }
+        lanes.insert(lane.clone());
         lane
     }
 
