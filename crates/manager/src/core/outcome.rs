@@ -42,7 +42,7 @@ pub struct GroupProgress {
 pub enum GroupOutcome {
     /// As wanted: all new requests get the version, at full count.
     Done,
-    /// The version failed and was taken back.
+    /// The version has failed and is being taken back.
     Failed {
         /// Stable code.
         code: ErrorCode,
@@ -149,8 +149,9 @@ fn find_outcome(goal: &GroupGoal, group: &CachedGroup) -> Option<GroupOutcome> {
         return settled.then_some(GroupOutcome::Done);
     };
     if status.failed == Some(version) {
+        // The verdict is final, whatever becomes of the way back: what ran before may be ill itself.
         let code = status.code.unwrap_or(ErrorCode::StartFailed);
-        return settled.then(|| GroupOutcome::Failed { code, message: status.message.clone() });
+        return Some(GroupOutcome::Failed { code, message: status.message.clone() });
     }
     if status.target.is_some_and(|target| target != version) {
         return Some(GroupOutcome::Superseded);

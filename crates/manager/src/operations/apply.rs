@@ -3,11 +3,15 @@
 use super::logs;
 use super::release::{self, Kept};
 use super::{Event, Failure, Job, Operations};
+use crate::core::Core;
 use crate::core::keys::{self, GroupRef};
 use crate::core::outcome::{GroupOutcome, GroupProgress};
 use crate::error::CommitError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use towpath_bus::BusState;
 use towpath_store::{Commit, Expect, Query, StoreError, Write};
 use towpath_types::resource::Key;
 use towpath_types::spec::{AppSpec, GroupSpec, GroupStatus, OperationPhase, RolloutPhase, RouteSpec};
@@ -17,6 +21,8 @@ use towpath_types::{AppRef, ErrorCode, Kind, Record};
 const FOLLOW: Duration = Duration::from_secs(1800);
 /// An operation gives up when no cell has had room for so long; the group goes on waiting.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(30);
+/// How often it is looked at whether a rollout moves.
+const LOOK: Duration = Duration::from_millis(500);
 /// Longest wait for the gateways when everything else is done.
 const SERVED: Duration = Duration::from_secs(10);
 /// Times that a change is tried when others write at the same time.
@@ -171,15 +177,15 @@ impl Operations {
 
     /// One commit. Named by the operation and its step, so that an uncertain one can be sent again and is done once. The
     /// name says what was read, too: after a conflict it is another transaction.
-    async fn commit_change(&self, job: &Job, _step: u32, writes: Vec<Write>) -> Result<Commit, CommitError> {
+    async fn commit_change(&self, job: &Job, step: u32, writes: Vec<Write>) -> Result<Commit, CommitError> {
         let read: Vec<String> = writes
             .iter()
             .map(|write| match write {
-                Write::Put { key, expect, .. } => format!("{key:?}{expect:?}"),
-                Write::Delete { key, expect } => format!("{key:?}{expect:?}"),
+                Write::Put { key, expect, .. } => format!("put {key:?}{expect:?}"),
+                Write::Delete { key, expect } => format!("delete {key:?}{expect:?}"),
             })
             .collect();
-        let name = format!("operation {} {}", job.id, logs::fingerprint(&read));
+        let name = format!("operation {} step {step} {}", job.id, logs::fingerprint(&read));
         let mut attempt = 0;
         let commit = loop {
             match self.core.commit_once(writes.clone(), Some(name.clone())).await {
@@ -200,27 +206,19 @@ impl Operations {
     /// Waits until the group serves what its spec asks for. `any_version`: until it is settled, whatever it runs.
     pub(super) async fn follow(&self, job: &Job, group: &GroupRef, any_version: bool) -> Result<(), Failure> {
         let Some(goal) = self.core.find_goal(group, any_version) else { return Err(Failure::superseded()) };
-        let (room, mut no_room) = tokio::sync::watch::channel(true);
+        let (told, progress) = watch::channel(None);
         let rollout = self.core.wait_group(&goal, FOLLOW, |progress| {
-            room.send_replace(progress.phase != RolloutPhase::Waiting);
+            told.send_replace(Some(progress.clone()));
             job.live.events.push(progress_event(progress));
         });
-        let gave_up = async {
-            loop {
-                if no_room.wait_for(|room| !room).await.is_err() {
-                    return std::future::pending::<()>().await;
-                }
-                if tokio::time::timeout(WAIT_FOR_ROOM, no_room.wait_for(|room| *room)).await.is_err() {
-                    return;
-                }
-            }
-        };
+        let patience = self.patience(group);
         let outcome = tokio::select! {
             outcome = rollout => outcome,
-            () = gave_up => {
+            () = no_room(progress.clone()) => {
                 let message = self.core.cache.group(group).map(|group| group.status.message.clone());
                 return Err(Failure::new(ErrorCode::NoRoom, message.unwrap_or_default()));
             }
+            last = stalled(&self.core, progress, patience) => GroupOutcome::TimedOut { last },
         };
         match outcome {
             GroupOutcome::Done => {
@@ -245,14 +243,71 @@ impl Operations {
             GroupOutcome::TimedOut { last } => Err(Failure {
                 code: ErrorCode::StartFailed,
                 message: format!(
-                    "it is not done after {} minutes ({} of {} ready): {}",
-                    FOLLOW.as_secs() / 60,
+                    "{} of {} are ready, and nothing has moved for {} s: {}",
                     last.ready,
                     last.wanted,
+                    patience.as_secs(),
                     last.message
                 ),
                 log: logs::failed_lines(&self.core, group, goal.version).await,
             }),
+        }
+    }
+
+    /// How long a rollout of the group may stand still: longer than it takes the reconciler to give up a version that does
+    /// not start, or an instance that does not drain.
+    fn patience(&self, group: &GroupRef) -> Duration {
+        let slowest = self.core.cache.group(group).map_or(0, |cached| {
+            let health = cached.spec.health.iter();
+            let releases = cached.status.releases.values().map(|release| &release.health);
+            let kept = self.core.cache.release(&group.app, cached.spec.release);
+            let all = health.chain(releases).chain(kept.iter().map(|kept| &kept.spec.health));
+            all.map(|health| health.start_timeout.0).max().unwrap_or_default()
+        });
+        let policy = &self.core.settings.rollout;
+        Duration::from_millis(slowest.saturating_add(policy.prepare_ms).saturating_add(policy.drain_ms))
+    }
+}
+
+/// Resolves when no cell has had room for [`WAIT_FOR_ROOM`].
+async fn no_room(mut progress: watch::Receiver<Option<GroupProgress>>) {
+    let waits = |now: &Option<GroupProgress>| {
+        now.as_ref().is_some_and(|progress| progress.phase == RolloutPhase::Waiting)
+    };
+    loop {
+        if progress.wait_for(|now| waits(now)).await.is_err() {
+            return std::future::pending().await;
+        }
+        if tokio::time::timeout(WAIT_FOR_ROOM, progress.wait_for(|now| !waits(now))).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Resolves when neither more instances got ready nor fewer old ones were left for so long, with where it stood. Time in
+/// which nobody can be told, or nothing be stored, does not count.
+async fn stalled(
+    core: &Core,
+    mut progress: watch::Receiver<Option<GroupProgress>>,
+    patience: Duration,
+) -> GroupProgress {
+    let mut bus = core.bus.state();
+    let mut best = (0, u32::MAX);
+    let mut since = Instant::now();
+    loop {
+        let now = progress.borrow_and_update().clone();
+        let can_act = core.store_is_up() && *bus.borrow_and_update() == BusState::Up;
+        if let Some(now) = now {
+            let better = (best.0.max(now.ready), best.1.min(now.old));
+            if better != best || !can_act {
+                (best, since) = (better, Instant::now());
+            }
+            if since.elapsed() >= patience {
+                return now;
+            }
+        }
+        if matches!(tokio::time::timeout(LOOK, progress.changed()).await, Ok(Err(_))) {
+            return std::future::pending().await;
         }
     }
 }

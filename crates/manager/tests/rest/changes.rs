@@ -1,12 +1,13 @@
 //! Scaling, restarting, environments, deleting.
 
 use crate::client::{Platform, push_of};
-use crate::fleet::{app, until};
+use crate::fleet::{Script, app, until};
 use http::StatusCode;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use towpath_manager::core::keys::{self, GroupRef};
 use towpath_types::{InstanceId, LaneName};
+use towpath_wire::cell::InstanceState;
 
 async fn pushed(content: &str) -> Platform {
     let platform = Platform::start().await;
@@ -131,4 +132,36 @@ async fn what_is_stopped_already_is_deleted_too() {
     succeeded(&platform.end_of(&gone).await, "delete");
     assert!(core.cache.group(&GroupRef::new(app("shop"), LaneName::base())).is_none());
     assert!(core.cache.get(&keys::app_key(&app("shop"))).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_fails_ends_even_when_what_ran_before_is_ill() {
+    let platform = pushed("one").await;
+    let source = platform.upload("bad").await;
+    let probe = platform.push("probe", push_of(source)).await;
+    platform.cell.script(probe["release"].as_str().unwrap().parse().unwrap(), Script::Crash);
+    let shop = GroupRef::new(app("shop"), LaneName::base());
+    let old = platform.fleet.group(&shop).status.assignments[0].instance;
+    platform.cell.set(old, InstanceState::Unhealthy);
+    let failed = platform.push("shop", push_of(source)).await;
+    assert_eq!((&failed["phase"], &failed["code"]), (&json!("failed"), &json!("start_failed")), "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("ended"), "{failed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starting_what_does_not_get_ready_any_more_ends() {
+    let platform = Platform::start_with(|settings| {
+        (settings.rollout.prepare_ms, settings.rollout.drain_ms) = (4_000, 1_000);
+    })
+    .await;
+    let source = platform.upload("one").await;
+    let pushed = platform.push("shop", json!({"source": source, "health": {"start_timeout": "1s"}})).await;
+    assert_eq!(pushed["phase"], "succeeded", "{pushed}");
+    let group = "/v1/apps/shop/groups/base";
+    let api = platform.api();
+    succeeded(&platform.end_of(&api.patch(group, json!({"stopped": true})).await).await, "scale");
+    platform.cell.script(pushed["release"].as_str().unwrap().parse().unwrap(), Script::Never);
+    let end = platform.end_of(&api.patch(group, json!({"stopped": false})).await).await;
+    assert_eq!((&end["phase"], &end["code"]), (&json!("failed"), &json!("start_failed")), "{end}");
+    assert!(end["message"].as_str().unwrap().starts_with("0 of 1 are ready"), "{end}");
 }
