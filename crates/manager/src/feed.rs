@@ -131,6 +131,11 @@ fn tell(core: &Core, mailboxes: &Mailboxes, step: CacheStep) {
                     }
                 }
             }
+            Kind::Operation => {
+                if let Ok(id) = key.name.parse() {
+                    core.note_operation(id);
+                }
+            }
             _ => {}
         }
     }

@@ -50,6 +50,8 @@ pub struct Core {
     fence: RwLock<Option<Fence>>,
     api_address: OnceLock<SocketAddr>,
     epoch: AtomicU64,
+    /// Time in the newest operation's id.
+    newest_operation_ms: AtomicU64,
     store_up: AtomicBool,
     steps: broadcast::Sender<Arc<cache::CacheStep>>,
     membership_lost: Notify,
@@ -79,6 +81,7 @@ impl Core {
             fence: RwLock::new(None),
             api_address: OnceLock::new(),
             epoch: AtomicU64::new(0),
+            newest_operation_ms: AtomicU64::new(0),
             store_up: AtomicBool::new(true),
             steps: broadcast::channel(1024).0,
             membership_lost: Notify::new(),
@@ -175,9 +178,22 @@ impl Core {
         self.clock.now_ms()
     }
 
-    /// A new operation id.
+    /// A new operation id: above all that are known, since the order of operations is that of their ids. A clock that was
+    /// set back changes nothing about that.
     pub fn mint_operation(&self) -> OperationId {
-        OperationId::mint(self.now_ms(), random())
+        let now = self.now_ms();
+        let next = |newest: u64| now.max(newest.saturating_add(1));
+        let before = self
+            .newest_operation_ms
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |newest| Some(next(newest)));
+        OperationId::mint(next(before.unwrap_or_else(|newest| newest)), random())
+    }
+
+    /// Notes an operation that is stored.
+    pub(crate) fn note_operation(&self, id: OperationId) {
+        // The first 48 bits of a UUIDv7 are its time.
+        let minted_ms = u64::try_from(id.0.as_u128() >> 80).unwrap_or_default();
+        self.newest_operation_ms.fetch_max(minted_ms, Ordering::Relaxed);
     }
 
     /// A new instance id.

@@ -70,3 +70,18 @@ async fn a_manager_that_is_started_again_goes_on_with_what_it_left() {
     let events = platform.events_of(&end).await;
     assert_eq!(events.last().unwrap().0, "done");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_clock_was_set_back_the_newest_push_still_wins() {
+    let mut platform = Platform::start().await;
+    let (one, two) = (platform.upload("one").await, platform.upload("two").await);
+    platform.push("shop", push_of(one)).await;
+    platform.store.set_clock_back(86_400_000);
+    platform.stager.stop();
+    platform.fleet.restart().await;
+    platform.stager = Stager::start(&platform.fleet, platform.cell.id, platform.cell_token.clone()).await;
+    let end = platform.push("shop", push_of(two)).await;
+    assert_eq!(end["phase"], "succeeded", "{end}");
+    let group = platform.fleet.group(&GroupRef::new(app("shop"), LaneName::base()));
+    assert_eq!(json!(group.spec.release), end["release"]);
+}

@@ -13,11 +13,23 @@ pub(crate) struct FaultyStore {
     down: AtomicBool,
     /// Calls that came while it was down.
     refused: AtomicU64,
+    /// How far its clock was set back, milliseconds.
+    back_ms: AtomicU64,
 }
 
 impl FaultyStore {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { inner, down: AtomicBool::new(false), refused: AtomicU64::new(0) })
+        Arc::new(Self {
+            inner,
+            down: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
+            back_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// Its clock goes back by so much.
+    pub(crate) fn set_clock_back(&self, ms: u64) {
+        self.back_ms.store(ms, Ordering::SeqCst);
     }
 
     pub(crate) fn set_down(&self, down: bool) {
@@ -80,6 +92,6 @@ impl Store for FaultyStore {
     }
     async fn now_ms(&self) -> Result<u64, StoreError> {
         self.check()?;
-        self.inner.now_ms().await
+        Ok(self.inner.now_ms().await?.saturating_sub(self.back_ms.load(Ordering::SeqCst)))
     }
 }
