@@ -4,6 +4,7 @@ mod admin;
 mod explain;
 mod fetch;
 mod identity;
+mod incoming;
 mod snapshot_file;
 mod state;
 #[cfg(test)]
@@ -24,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use towpath_bus::{Bus, BusState, Message, Subscription};
 use towpath_types::InstanceId;
-use towpath_wire::gateway::{ExplainRequest, GatewayDelta, GatewayReport};
+use towpath_wire::gateway::{ExplainRequest, GatewayReport};
 use towpath_wire::{decode, encode, subject};
 
 /// How often a report is sent without a change.
@@ -112,7 +113,7 @@ struct Control {
     /// In flight to draining instances, as last reported.
     draining: BTreeMap<InstanceId, u64>,
     /// Deltas that came while a snapshot was loading.
-    waiting: Vec<GatewayDelta>,
+    waiting: Vec<incoming::Delta>,
     loading: bool,
     /// The snapshot file is behind.
     dirty: bool,
@@ -213,7 +214,7 @@ impl Control {
         loaded: &mpsc::Sender<fetch::Loaded>,
     ) {
         for message in batch(first, more).await {
-            match decode::<GatewayDelta>(&message.payload) {
+            match incoming::read_delta(&message.payload) {
                 Ok(delta) if self.loading => {
                     self.waiting.push(delta);
                     self.waiting.drain(..self.waiting.len().saturating_sub(10_000));

@@ -1,6 +1,8 @@
 //! The last known state on disk: a gateway that starts with no manager and no bus serves from it.
 
+use super::incoming::Items;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::io;
 use std::path::{Path, PathBuf};
 use towpath_types::Revision;
@@ -21,14 +23,21 @@ pub(crate) struct Snapshot<'a> {
     cells: Vec<&'a CellAnnounce>,
 }
 
-/// What is read.
+/// The file with its parts still closed.
 #[derive(Deserialize)]
-pub(crate) struct StoredSnapshot {
+struct RawSnapshot {
     version: u32,
+    revision: Revision,
+    items: Vec<Box<RawValue>>,
+    cells: Vec<Box<RawValue>>,
+}
+
+/// What is read.
+pub(crate) struct StoredSnapshot {
     /// Revision of the items.
     pub(crate) revision: Revision,
     /// Hard state.
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Items,
     /// The last announcement of every cell.
     pub(crate) cells: Vec<CellAnnounce>,
 }
@@ -70,8 +79,8 @@ pub(crate) fn load(data_dir: &Path) -> Option<StoredSnapshot> {
             return None;
         }
     };
-    match serde_json::from_slice::<StoredSnapshot>(&bytes) {
-        Ok(stored) if stored.version == VERSION => Some(stored),
+    match serde_json::from_slice::<RawSnapshot>(&bytes) {
+        Ok(stored) if stored.version == VERSION => Some(read(stored)),
         Ok(stored) => {
             tracing::warn!(path = %path.display(), version = stored.version, "the snapshot is of another version");
             None
@@ -81,4 +90,17 @@ pub(crate) fn load(data_dir: &Path) -> Option<StoredSnapshot> {
             None
         }
     }
+}
+
+/// Reads each part for itself: one that cannot be read (the file may be of another build) costs no other.
+fn read(raw: RawSnapshot) -> StoredSnapshot {
+    let cell = |cell: &RawValue| match serde_json::from_str(cell.get()) {
+        Ok(cell) => Some(cell),
+        Err(error) => {
+            tracing::warn!(%error, "a cell in the snapshot cannot be read");
+            None
+        }
+    };
+    let cells = raw.cells.iter().filter_map(|raw| cell(raw)).collect();
+    StoredSnapshot { revision: raw.revision, items: Items::read(raw.items), cells }
 }

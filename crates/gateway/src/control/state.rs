@@ -1,13 +1,14 @@
 //! What the gateway knows: hard state from managers, soft state from cells, and the table compiled of both. No I/O and no
 //! clock in here: what happens and when are arguments.
 
+use super::incoming::{Delta, Items, Unreadable};
 use super::snapshot_file::Snapshot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use towpath_route::{Address, Change, EndpointSpec, ReportedLoad, Source, Table, route_key};
 use towpath_types::{CellId, Place, Revision};
 use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellAnnounce, InstanceReport, InstanceState};
-use towpath_wire::gateway::{GatewayDelta, Heard, Item, ItemKey};
+use towpath_wire::gateway::{Heard, Item, ItemKey};
 
 /// A cell that was silent for so long is stale: its endpoints are the last resort.
 pub(crate) const STALE_MS: u64 = 3 * ANNOUNCE_INTERVAL_MS;
@@ -41,6 +42,8 @@ pub(crate) struct State {
     epoch: u64,
     cells: BTreeMap<CellId, HeardCell>,
     refused: BTreeMap<String, String>,
+    /// Names of those of the refused that could not be read.
+    unread: BTreeSet<String>,
     pending: Vec<Change>,
 }
 
@@ -54,6 +57,7 @@ impl State {
             epoch: 0,
             cells: BTreeMap::new(),
             refused: BTreeMap::new(),
+            unread: BTreeSet::new(),
             pending: Vec::new(),
         }
     }
@@ -94,12 +98,23 @@ impl State {
         Snapshot::of(self.revision, self.items.values(), self.cells.values().map(|cell| &cell.announce))
     }
 
-    /// Takes over a complete set of items.
-    pub(crate) fn apply_snapshot(&mut self, revision: Revision, items: Vec<Item>) {
+    /// Takes over a complete set of items. Of an item that cannot be read the older version stays.
+    pub(crate) fn apply_snapshot(&mut self, revision: Revision, items: impl Into<Items>) {
+        let items = items.into();
+        let unread = std::mem::take(&mut self.unread);
+        self.refused.retain(|name, _| !unread.contains(name));
         let mut before = std::mem::take(&mut self.items);
-        for item in items {
+        for unreadable in items.unreadable {
+            if let Some((key, item)) = unreadable.key.as_ref().and_then(|key| before.remove_entry(key)) {
+                self.items.insert(key, item);
+            }
+            self.refuse(unreadable);
+        }
+        for item in items.good {
             let key = key_of(&item);
-            if before.remove(&key).as_ref() != Some(&item) {
+            // The refusal of an older version may have been hidden by that of the unreadable one.
+            let again = !unread.is_empty() && unread.contains(&text_of(&key));
+            if before.remove(&key).as_ref() != Some(&item) || again {
                 self.put(key.clone(), &item);
             }
             self.items.insert(key, item);
@@ -111,7 +126,8 @@ impl State {
     }
 
     /// Applies a delta if it fits.
-    pub(crate) fn apply_delta(&mut self, delta: GatewayDelta) -> DeltaOutcome {
+    pub(crate) fn apply_delta(&mut self, delta: impl Into<Delta>) -> DeltaOutcome {
+        let Delta { readable: delta, unreadable } = delta.into();
         if delta.epoch < self.epoch {
             return DeltaOutcome::Known;
         }
@@ -134,6 +150,7 @@ impl State {
             self.put(key.clone(), &item);
             self.items.insert(key, item);
         }
+        unreadable.into_iter().for_each(|unreadable| self.refuse(unreadable));
         self.revision = delta.to;
         DeltaOutcome::Applied
     }
@@ -197,6 +214,13 @@ impl State {
         let changed = !table.same(&self.table);
         self.table = table;
         changed
+    }
+
+    fn refuse(&mut self, unreadable: Unreadable) {
+        let name = unreadable.key.as_ref().map_or(unreadable.name, text_of);
+        tracing::warn!(%name, why = %unreadable.why, "an item cannot be read");
+        self.refused.insert(name.clone(), unreadable.why);
+        self.unread.insert(name);
     }
 
     fn put(&mut self, key: ItemKey, item: &Item) {

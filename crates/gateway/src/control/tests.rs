@@ -84,6 +84,47 @@ fn a_bad_item_is_refused_by_name_and_forgiven_when_it_is_mended() {
 }
 
 #[test]
+fn an_item_that_cannot_be_read_costs_nobody_but_itself() {
+    let raw = |shop: &str| {
+        let page = serde_json::json!({"v": 1, "m": "gateway.snapshot_page", "b": {"revision": 2, "next": null, "items": [
+            {"kind": "balloon", "height": 7},
+            {"kind": "route", "host": "shop.localhost", "path": "/", "app": shop},
+            {"kind": "space", "space": {"org": "default", "space": "default"}, "lanes": {}, "names": ["base"]},
+            {"kind": "app", "app": {"org": "default", "space": "default", "app": "shop"}, "upstream": {}, "stopped": false,
+             "lanes": ["base"]},
+            {"kind": "app", "app": {"org": "default", "space": "default", "app": "blog"}, "upstream": {}, "stopped": false,
+             "lanes": ["base"]},
+            {"kind": "route", "host": "blog.localhost", "path": "/",
+             "app": {"org": "default", "space": "default", "app": "blog"}},
+        ]}});
+        super::incoming::read_page(page.to_string().as_bytes()).unwrap()
+    };
+    let mut state = State::new(Place::default());
+    state.apply_snapshot(Revision(1), items(&["shop"]));
+    let page = raw("a text where a name belongs");
+    state.apply_snapshot(page.revision, page.items);
+    state.commit(1);
+    assert!(state.table().find(b"blog.localhost", b"/").is_some(), "the rest is served");
+    assert!(state.table().find(b"shop.localhost", b"/").is_some(), "its older version is served");
+    let refused: Vec<_> = state.refused().keys().map(String::as_str).collect();
+    assert_eq!(refused, ["item of kind \"balloon\"", "route shop.localhost/"]);
+
+    let delta = serde_json::json!({"v": 1, "m": "gateway.delta", "b": {"epoch": 1, "from": 2, "to": 3,
+        "put": [{"kind": "app", "app": {"org": "default", "space": "default", "app": "shop"}, "upstream": 5},
+                {"kind": "route", "host": "new.localhost", "path": "/",
+                 "app": {"org": "default", "space": "default", "app": "shop"}}],
+        "delete": [{"kind": "balloon", "key": 7}, {"kind": "route", "key": "blog.localhost/"}]}});
+    let delta = super::incoming::read_delta(delta.to_string().as_bytes()).unwrap();
+    assert_eq!(state.apply_delta(delta), DeltaOutcome::Applied);
+    state.commit(2);
+    assert!(state.table().find(b"new.localhost", b"/").is_some());
+    assert!(state.table().find(b"blog.localhost", b"/").is_none());
+    assert!(state.refused().contains_key("app default/default/shop"), "{:?}", state.refused());
+    state.apply_snapshot(Revision(4), items(&["shop"]));
+    assert!(state.refused().is_empty(), "{:?}", state.refused());
+}
+
+#[test]
 fn a_silent_cell_is_stale_then_gone_but_silence_of_all_is_not() {
     let mut state = State::new(Place::default());
     state.apply_snapshot(Revision(1), items(&["shop"]));
@@ -145,4 +186,9 @@ fn a_snapshot_file_brings_everything_back() {
     std::fs::write(dir.path().join("snapshot.json"), b"{\"version\":1,").unwrap();
     let damaged = super::load_state(&crate::GatewaySettings::in_dir(dir.path()));
     assert_eq!(damaged.revision(), Revision(0), "a damaged file does not keep a gateway from starting");
+    let stored = serde_json::json!({"version": 1, "revision": 3, "cells": [7, announce(1, 5, 2)],
+        "items": [{"kind": "balloon"}, items(&[])[0], items(&["shop"])[1]]});
+    std::fs::write(dir.path().join("snapshot.json"), stored.to_string()).unwrap();
+    let partly = super::load_state(&crate::GatewaySettings::in_dir(dir.path()));
+    assert_eq!((partly.revision(), endpoints(&partly)), (Revision(3), 2), "what can be read of it is used");
 }
