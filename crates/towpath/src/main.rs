@@ -4,6 +4,12 @@
 //!
 //! Must not: hold logic of the platform itself; that lives in the services.
 
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "comments on arguments are help texts of the command line, not pages"
+)]
+
 mod api;
 mod cli;
 mod config;

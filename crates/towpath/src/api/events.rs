@@ -5,6 +5,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::Value;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +25,9 @@ impl Event {
     }
 }
 
+/// A stream that is silent for so long is broken: the API sends a comment every ten seconds.
+const SILENCE: Duration = Duration::from_secs(45);
+
 /// A stream of events.
 pub(crate) struct Events {
     body: Incoming,
@@ -42,7 +46,10 @@ impl Events {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));
             }
-            match self.body.frame().await {
+            let Ok(frame) = tokio::time::timeout(SILENCE, self.body.frame()).await else {
+                return Err(Failure::new(Exit::Unreachable, "the stream fell silent"));
+            };
+            match frame {
                 None => return Ok(None),
                 Some(Err(error)) => {
                     return Err(Failure::new(Exit::Unreachable, format!("the stream broke off: {error}")));

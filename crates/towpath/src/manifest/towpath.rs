@@ -7,7 +7,8 @@ use towpath_types::spec::Limits;
 use towpath_types::upstream::Protocol;
 
 /// Builders that a manifest may name.
-pub(crate) const BUILDERS: &[&str] = &["python", "node", "java", "php", "go", "rust", "static", "binary"];
+pub(crate) const BUILDERS: &[&str] =
+    &["python", "node", "java", "php", "go", "rust", "static", "binary", "procfile"];
 
 /// Reads the file's text. All problems are reported.
 pub(super) fn read(source: &str, text: &str) -> Result<Manifest, Vec<Problem>> {

@@ -37,8 +37,9 @@ impl ReleasesArgs {
             Table::new(&["RELEASE", "AGE", "RUNS IN", "BUILDER", "SIZE", "BY", "COMMAND", "NOTE"]);
         for release in &releases {
             let id = if wide { text(release, "release") } else { text(release, "short") };
-            let command: String =
-                if wide { text(release, "command").into() } else { shorten(text(release, "command"), 40) };
+            let command = text(release, "command");
+            let command = command.strip_prefix(". ./.towpath/env; exec ").unwrap_or(command);
+            let command: String = if wide { command.into() } else { shorten(command, 40) };
             table.row([
                 Cell::new(id),
                 Cell::number(time::ago(count(release, "created_ms"))),

@@ -44,6 +44,34 @@ pub fn python(root: &Path, name: &str, version: &str) -> PathBuf {
     dir
 }
 
+/// An app whose server is a console script of a package (a wheel beside it, so that no index is needed): it is found only
+/// in the app's own virtual environment. A Procfile names it.
+pub fn packaged(root: &Path, name: &str) -> PathBuf {
+    let dir = root.join(format!("{name}-packaged"));
+    std::fs::create_dir_all(&dir).unwrap();
+    let module = format!("VERSION = 'packaged'\ndef main():\n{}", indented(SERVER));
+    std::fs::write(dir.join("greeter.py"), module).unwrap();
+    let wheel = "import zipfile\n\
+        w = zipfile.ZipFile('greeter-1.0-py3-none-any.whl', 'w')\n\
+        w.write('greeter.py')\n\
+        d = 'greeter-1.0.dist-info/'\n\
+        w.writestr(d + 'METADATA', 'Metadata-Version: 2.1\\nName: greeter\\nVersion: 1.0\\n')\n\
+        w.writestr(d + 'WHEEL', 'Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n\
+        w.writestr(d + 'entry_points.txt', '[console_scripts]\\ngreeter-server = greeter:main\\n')\n\
+        w.writestr(d + 'RECORD', '')\n\
+        w.close()\n";
+    let made = std::process::Command::new("python3").arg("-c").arg(wheel).current_dir(&dir).status().unwrap();
+    assert!(made.success());
+    std::fs::remove_file(dir.join("greeter.py")).unwrap();
+    std::fs::write(dir.join("requirements.txt"), "./greeter-1.0-py3-none-any.whl\n").unwrap();
+    std::fs::write(dir.join("Procfile"), "web: greeter-server\n").unwrap();
+    dir
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}\n")).collect()
+}
+
 /// An app that prints why and exits.
 pub fn crashing(root: &Path, name: &str) -> PathBuf {
     let dir = root.join(format!("{name}-crashing"));

@@ -3,6 +3,7 @@
 use crate::apps;
 use crate::load::Load;
 use crate::platform::Up;
+use nix::sys::signal::Signal;
 
 #[test]
 fn changes_under_load_lose_no_request() {
@@ -41,4 +42,23 @@ fn ending_lets_requests_finish() {
     assert_eq!(up.role.terminate(), 0);
     let answer = slow.join().unwrap().unwrap();
     assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let mut up = Up::start();
+    up.push(&apps::python(up.dir.path(), "shop", "one"), &[]).ok();
+    let address = up.role.address("gateway");
+    std::thread::spawn(move || crate::client::try_get(address, "shop.localhost", "/slow/20000", &[]));
+    towpath_testkit::wait::block_until(std::time::Duration::from_secs(5), "the request is in flight", || {
+        let found = up.towpath(&["explain", "http://shop.localhost/", "-o", "json"]).ok().json();
+        (found[0]["endpoints"][0]["in_flight"].as_u64() == Some(1)).then_some(())
+    });
+    up.role.process.signal(Signal::SIGTERM);
+    let log = up.role.log.clone();
+    towpath_testkit::wait::block_until(std::time::Duration::from_secs(5), "the end begins", || {
+        std::fs::read_to_string(&log).unwrap().contains("a second signal ends at once").then_some(())
+    });
+    up.role.process.signal(Signal::SIGINT);
+    assert_eq!(up.role.process.wait(std::time::Duration::from_secs(5)).code(), Some(130));
 }

@@ -17,6 +17,7 @@ mod platform;
 mod cluster;
 mod deploys;
 mod failures;
+mod https;
 mod lanes;
 mod lifecycle;
 mod pushes;

@@ -1,7 +1,7 @@
 //! Push: manifests, uploads, builders, errors.
 
 use crate::apps;
-use crate::platform::Up;
+use crate::platform::{FREE_ARGS, Role, Up, open_dir};
 use std::path::Path;
 
 fn write(dir: &Path, name: &str, text: &str) {
@@ -85,6 +85,15 @@ fn a_procfile_gives_the_command() {
 }
 
 #[test]
+fn a_command_is_found_in_the_apps_own_virtual_environment() {
+    let up = Up::start();
+    let app = apps::packaged(up.dir.path(), "greeter");
+    let pushed = up.push(&app, &["--app", "greeter"]).ok();
+    assert!(pushed.stderr.contains("greeter-1.0"), "the installer's output is shown: {pushed:#?}");
+    assert_eq!(up.get("greeter.localhost", "/", &[]).json()["version"], "packaged");
+}
+
+#[test]
 fn all_errors_of_a_manifest_are_listed_and_nothing_is_sent() {
     let up = Up::start();
     let dir = up.dir.path().join("wrong");
@@ -152,4 +161,38 @@ fn two_pushes_at_once_both_end_in_a_defined_state() {
     }
     let answer = up.get("race.localhost", "/", &[]).json();
     assert!(answer["version"] == "one" || answer["version"] == "two", "{answer}");
+}
+
+#[test]
+fn json_output_is_the_operation_and_nothing_else() {
+    let up = Up::start();
+    let app = apps::python(up.dir.path(), "shop", "one");
+    let pushed = up.push(&app, &["-o", "json"]).ok();
+    assert_eq!(pushed.stderr, "");
+    let operation = pushed.json();
+    assert_eq!(operation["phase"], "succeeded");
+    assert_eq!(operation["urls"].as_array().unwrap().len(), 1, "{operation}");
+
+    let detached = up.push(&app, &["--detach", "--env", "LEVEL=x"]).ok();
+    let id = detached.stderr.split_whitespace().last().unwrap();
+    let followed = up.towpath(&["follow", id]).ok();
+    assert!(followed.stdout.contains("shop runs release"), "{followed:#?}");
+    assert_eq!(up.get("shop.localhost", "/", &[]).json()["level"], "x");
+}
+
+#[test]
+fn an_upload_over_the_limit_is_refused_before_it_is_sent() {
+    let dir = open_dir();
+    let config = dir.path().join("config.toml");
+    std::fs::write(&config, "[api]\nmax_upload = \"1M\"\n").unwrap();
+    let mut args = FREE_ARGS.to_vec();
+    args.extend(["--config", config.to_str().unwrap()]);
+    let up = Up { role: Role::start(dir.path(), "data", "up", &args), dir };
+    let large = up.dir.path().join("large");
+    std::fs::create_dir(&large).unwrap();
+    let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(8_000_000).collect();
+    std::fs::write(large.join("noise"), noise).unwrap();
+    let refused = up.push(&large, &[]);
+    assert_eq!(refused.code, 2, "{refused:#?}");
+    assert!(refused.stderr.contains("upload_too_large"), "{refused:#?}");
 }

@@ -41,7 +41,8 @@ pub(super) async fn upload(
                 "is it the right directory? do .gitignore and .towpathignore leave anything?",
             ));
         }
-        let size = format!("{} files, {}", summary.files, time::bytes(summary.bytes));
+        let files = if summary.files == 1 { "1 file".to_owned() } else { format!("{} files", summary.files) };
+        let size = format!("{files}, {}", time::bytes(summary.bytes));
         if context.api.exists(&format!("/v1/sources/{}", summary.digest)).await? {
             done(
                 live,
