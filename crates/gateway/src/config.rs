@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use towpath_types::{ByteSize, Millis, Place};
 
-/// Raw configuration of a gateway. [`GatewayConfig::validate`](crate::settings) makes settings of it.
+/// Raw configuration of a gateway. [`GatewayConfig::validate`] makes settings of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayConfig {
