@@ -146,7 +146,8 @@ impl Gateway {
             if let Some(log) = log {
                 log.finish();
             }
-            drop(stop);
+            // Dropped, it would end at once, without writing down what it knows.
+            let _ = stop.map(|stop| stop.send(()));
             control.map(JoinHandle::join)
         });
         let _ = ended.await;

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use towpath_bus::{Bus, BusState, Message, Subscription};
 use towpath_types::InstanceId;
@@ -81,7 +82,7 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         let _ = stop.await;
         return;
     };
-    let control = Control {
+    let mut control = Control {
         settings: parts.settings,
         identity: parts.identity,
         listeners: parts.listeners,
@@ -93,13 +94,17 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         dirty: false,
         changed: false,
         written: Instant::now(),
+        writing: None,
         up_since_ms: None,
         leaving: false,
         bus,
     };
-    tokio::select! {
-        () = control.run(leaving) => {}
-        _ = stop => {}
+    let stopped = tokio::select! {
+        () = control.run(leaving) => return,
+        stopped = stop => stopped,
+    };
+    if stopped.is_ok() {
+        control.finish().await;
     }
 }
 
@@ -120,6 +125,8 @@ struct Control {
     /// Managers have not been told yet.
     changed: bool,
     written: Instant,
+    /// The write of the file that is under way: one at most, or an older one could come last.
+    writing: Option<JoinHandle<bool>>,
     up_since_ms: Option<u64>,
     leaving: bool,
 }
@@ -132,7 +139,7 @@ struct Subscriptions {
 }
 
 impl Control {
-    async fn run(mut self, mut leaving: watch::Receiver<bool>) {
+    async fn run(&mut self, mut leaving: watch::Receiver<bool>) {
         let mut subscriptions = self.subscribe().await;
         let mut bus_state = self.bus.state();
         self.note_bus(*bus_state.borrow_and_update());
@@ -159,7 +166,7 @@ impl Control {
                 Some(result) = load_results.recv() => self.take_snapshot(result, &loaded),
                 Ok(()) = bus_state.changed() => self.note_bus(*bus_state.borrow_and_update()),
                 Ok(()) = leaving.changed() => { self.leaving = *leaving.borrow_and_update(); self.changed = true; }
-                _ = look.tick() => self.look(),
+                _ = look.tick() => self.look().await,
                 _ = report.tick() => self.changed = true,
             }
             self.publish().await;
@@ -277,28 +284,46 @@ impl Control {
     }
 
     /// Looks at what changes without a message: silence, requests that end.
-    fn look(&mut self) {
+    async fn look(&mut self) {
         self.state.expire(clock::now_ms(), self.up_since_ms);
         self.changed |= self.draining != self.in_flight_to_draining();
-        if self.dirty && self.written.elapsed() >= SNAPSHOT_INTERVAL {
-            self.write_snapshot();
+        let writing = self.writing.as_ref().is_some_and(|writing| !writing.is_finished());
+        if !writing && self.written.elapsed() >= SNAPSHOT_INTERVAL {
+            self.note_written().await;
+            if self.dirty {
+                self.write_snapshot();
+            }
         }
     }
 
+    /// The end: what is known goes into the file.
+    async fn finish(mut self) {
+        self.note_written().await;
+        if self.dirty {
+            self.write_snapshot();
+            self.note_written().await;
+        }
+    }
+
+    /// Waits for the write that is under way. One that failed is owed still.
+    async fn note_written(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            self.dirty |= !writing.await.unwrap_or(false);
+        }
+    }
+
+    /// Writes the file off this thread: for a large table it takes a while, and announcements do not wait.
     fn write_snapshot(&mut self) {
         self.dirty = false;
         self.written = Instant::now();
-        match self.state.snapshot().to_bytes() {
-            Ok(bytes) => {
-                let dir = self.settings.data_dir.clone();
-                tokio::task::spawn_blocking(move || {
-                    if let Err(error) = snapshot_file::write(&dir, &bytes) {
-                        tracing::warn!(%error, "the snapshot cannot be written");
-                    }
-                });
+        let (snapshot, dir) = (self.state.snapshot(), self.settings.data_dir.clone());
+        self.writing = Some(tokio::task::spawn_blocking(move || {
+            let written = snapshot.write(&dir);
+            if let Err(error) = &written {
+                tracing::warn!(%error, "the snapshot cannot be written");
             }
-            Err(error) => tracing::warn!(%error, "the snapshot cannot be made"),
-        }
+            written.is_ok()
+        }));
     }
 
     async fn explain(&self, message: Message) {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use towpath_types::Revision;
 use towpath_wire::cell::CellAnnounce;
 use towpath_wire::gateway::Item;
@@ -14,13 +15,13 @@ const NAME: &str = "snapshot.json";
 /// Version of its form.
 const VERSION: u32 = 1;
 
-/// What is written.
+/// What is written. Shares its parts with the state, so that it can be made into bytes elsewhere.
 #[derive(Serialize)]
-pub(crate) struct Snapshot<'a> {
+pub(crate) struct Snapshot {
     version: u32,
     revision: Revision,
-    items: Vec<&'a Item>,
-    cells: Vec<&'a CellAnnounce>,
+    items: Vec<Arc<Item>>,
+    cells: Vec<Arc<CellAnnounce>>,
 }
 
 /// The file with its parts still closed.
@@ -42,30 +43,26 @@ pub(crate) struct StoredSnapshot {
     pub(crate) cells: Vec<CellAnnounce>,
 }
 
-impl<'a> Snapshot<'a> {
-    /// Borrows the state.
+impl Snapshot {
+    /// Of these parts.
     pub(crate) fn of(
         revision: Revision,
-        items: impl Iterator<Item = &'a Item>,
-        cells: impl Iterator<Item = &'a CellAnnounce>,
+        items: impl Iterator<Item = Arc<Item>>,
+        cells: impl Iterator<Item = Arc<CellAnnounce>>,
     ) -> Self {
         Self { version: VERSION, revision, items: items.collect(), cells: cells.collect() }
     }
 
-    /// The bytes of the file.
-    pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(io::Error::other)
+    /// Writes the file, whole or not at all.
+    pub(crate) fn write(&self, data_dir: &Path) -> io::Result<()> {
+        let bytes = serde_json::to_vec(self).map_err(io::Error::other)?;
+        crate::files::write_private(&path(data_dir), &bytes)
     }
 }
 
 /// The file in a data directory.
-pub(crate) fn path(data_dir: &Path) -> PathBuf {
+fn path(data_dir: &Path) -> PathBuf {
     data_dir.join(NAME)
-}
-
-/// Writes the file, whole or not at all.
-pub(crate) fn write(data_dir: &Path, bytes: &[u8]) -> io::Result<()> {
-    crate::files::write_private(&path(data_dir), bytes)
 }
 
 /// Reads the file; `None` = there is none, or it cannot be used, which is logged: a gateway starts all the same.

@@ -5,6 +5,7 @@ use super::incoming::{Delta, Items, Unreadable};
 use super::snapshot_file::Snapshot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use towpath_route::{Address, Change, EndpointSpec, ReportedLoad, Source, Table, route_key};
 use towpath_types::{CellId, Place, Revision};
 use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellAnnounce, InstanceReport, InstanceState};
@@ -18,7 +19,7 @@ pub(crate) const FORGET_MS: u64 = 15 * ANNOUNCE_INTERVAL_MS;
 /// A cell as last heard.
 #[derive(Debug)]
 struct HeardCell {
-    announce: CellAnnounce,
+    announce: Arc<CellAnnounce>,
     heard_ms: u64,
     stale: bool,
 }
@@ -37,7 +38,7 @@ pub(crate) enum DeltaOutcome {
 /// Everything that the gateway knows.
 pub(crate) struct State {
     table: Table,
-    items: BTreeMap<ItemKey, Item>,
+    items: BTreeMap<ItemKey, Arc<Item>>,
     revision: Revision,
     epoch: u64,
     cells: BTreeMap<CellId, HeardCell>,
@@ -94,8 +95,9 @@ impl State {
     }
 
     /// What belongs into the snapshot file.
-    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot::of(self.revision, self.items.values(), self.cells.values().map(|cell| &cell.announce))
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let cells = self.cells.values().map(|cell| cell.announce.clone());
+        Snapshot::of(self.revision, self.items.values().cloned(), cells)
     }
 
     /// Takes over a complete set of items. Of an item that cannot be read the older version stays.
@@ -114,10 +116,10 @@ impl State {
             let key = key_of(&item);
             // The refusal of an older version may have been hidden by that of the unreadable one.
             let again = !unread.is_empty() && unread.contains(&text_of(&key));
-            if before.remove(&key).as_ref() != Some(&item) || again {
+            if before.remove(&key).as_deref() != Some(&item) || again {
                 self.put(key.clone(), &item);
             }
-            self.items.insert(key, item);
+            self.items.insert(key, Arc::new(item));
         }
         for key in before.into_keys() {
             self.delete(key);
@@ -148,7 +150,7 @@ impl State {
         for item in delta.put {
             let key = key_of(&item);
             self.put(key.clone(), &item);
-            self.items.insert(key, item);
+            self.items.insert(key, Arc::new(item));
         }
         unreadable.into_iter().for_each(|unreadable| self.refuse(unreadable));
         self.revision = delta.to;
@@ -174,7 +176,8 @@ impl State {
         let endpoints =
             announce.instances.iter().filter_map(|instance| endpoint(&announce, instance)).collect();
         self.pending.push(Change::Endpoints { source, endpoints });
-        self.cells.insert(announce.cell, HeardCell { announce, heard_ms: now_ms, stale: false });
+        let (id, announce) = (announce.cell, Arc::new(announce));
+        self.cells.insert(id, HeardCell { announce, heard_ms: now_ms, stale: false });
         true
     }
 

@@ -179,7 +179,7 @@ fn a_snapshot_file_brings_everything_back() {
     state.apply_snapshot(Revision(7), items(&["shop"]));
     state.apply_announce(announce(1, 5, 2), 0);
     state.commit(1);
-    super::snapshot_file::write(dir.path(), &state.snapshot().to_bytes().unwrap()).unwrap();
+    state.snapshot().write(dir.path()).unwrap();
     let again = super::load_state(&crate::GatewaySettings::in_dir(dir.path()));
     assert_eq!(again.revision(), Revision(7));
     assert_eq!(endpoints(&again), 2);

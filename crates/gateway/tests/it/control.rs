@@ -187,6 +187,21 @@ async fn a_gateway_starts_again_from_its_snapshot_with_nobody_on_the_bus() {
 }
 
 #[tokio::test]
+async fn what_came_last_is_in_the_file_at_the_end() {
+    let world = World::new().app("shop", json!({}));
+    let mut others = Others::start(&world, 5).await;
+    let rig = others.rig().await;
+    others.report("the snapshot", |report| report.revision == Revision(5)).await;
+    others.delta(5, 6, items(&World::new().app("blog", json!({})))).await;
+    others.report("the delta", |report| report.revision == Revision(6)).await;
+    let dir = rig.stop().await;
+    let text = std::fs::read_to_string(dir.path().join("snapshot.json")).unwrap();
+    let file: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(file["revision"], 6);
+    assert!(text.contains("blog.localhost"));
+}
+
+#[tokio::test]
 async fn a_bus_that_is_gone_expires_nobody() {
     let app = HttpApp::start("a");
     let world = World::new().app("shop", json!({})).instance("shop", app.address());
