@@ -87,13 +87,12 @@ impl Artifacts {
         let tree = self.dir.join(digest.hex());
         loop {
             let reading = Arc::clone(&lock).read_owned().await;
-            if about_path(&self.dir, digest).exists() {
-                self.touch(digest);
+            if self.is_there(digest).await {
                 return Ok(Unpacked { tree, _lock: reading });
             }
             drop(reading);
             let writing = Arc::clone(&lock).write_owned().await;
-            if !about_path(&self.dir, digest).exists() {
+            if !self.is_there(digest).await {
                 self.fetch(digest, stored_bytes).await?;
             }
             drop(writing);
@@ -102,7 +101,8 @@ impl Artifacts {
 
     async fn fetch(&self, digest: Digest, stored_bytes: u64) -> Result<(), ArtifactError> {
         let needed = stored_bytes.saturating_mul(UNPACKED_FACTOR + 1).saturating_add(self.reserve.0);
-        let free = disk::free_space(&self.dir)?;
+        let dir = self.dir.clone();
+        let free = blocking(move || disk::free_space(&dir)).await?;
         if free < needed {
             return Err(ArtifactError::NoRoom { needed: ByteSize(needed), free: ByteSize(free) });
         }
@@ -123,7 +123,9 @@ impl Artifacts {
 
     /// Removes what is not in `wanted`, longest unused first, until the rest fits. What is in use stays.
     pub(crate) async fn collect(&self, wanted: &HashSet<Digest>) {
-        for digest in plan_collection(self.list(), wanted, self.room.0) {
+        let dir = self.dir.clone();
+        let kept = blocking(move || Ok(list(&dir))).await.unwrap_or_default();
+        for digest in plan_collection(kept, wanted, self.room.0) {
             let Ok(_writing) = self.lock(digest).try_write_owned() else { continue };
             let (tree, about) = (self.dir.join(digest.hex()), about_path(&self.dir, digest));
             // The mark goes first: a half-removed tree never looks whole.
@@ -139,22 +141,34 @@ impl Artifacts {
         Arc::clone(locks.entry(digest).or_default())
     }
 
-    fn touch(&self, digest: Digest) {
-        let now = std::fs::FileTimes::new().set_modified(SystemTime::now());
-        let _ = std::fs::File::open(about_path(&self.dir, digest)).and_then(|file| file.set_times(now));
-    }
-
-    fn list(&self) -> Vec<Kept> {
-        let Ok(entries) = std::fs::read_dir(&self.dir) else { return Vec::new() };
-        let kept = |entry: std::fs::DirEntry| {
-            let digest = digest_of(&entry.path())?;
-            let about = about_path(&self.dir, digest);
-            let used = std::fs::metadata(&about).ok()?.modified().ok()?;
-            let bytes = serde_json::from_slice::<About>(&std::fs::read(&about).ok()?).ok()?.bytes;
-            Some(Kept { digest, bytes, used })
+    /// Whether it is there whole; if so it has been used now.
+    async fn is_there(&self, digest: Digest) -> bool {
+        let about = about_path(&self.dir, digest);
+        let look = move || {
+            let file = std::fs::File::open(&about)?;
+            // Only costs the order in which unused ones go.
+            let _ = file.set_times(std::fs::FileTimes::new().set_modified(SystemTime::now()));
+            Ok(())
         };
-        entries.flatten().filter(|entry| entry.path().is_dir()).filter_map(kept).collect()
+        blocking(look).await.is_ok()
     }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+/// The artifacts that are there whole.
+fn list(dir: &Path) -> Vec<Kept> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let kept = |entry: std::fs::DirEntry| {
+        let digest = digest_of(&entry.path())?;
+        let about = about_path(dir, digest);
+        let used = std::fs::metadata(&about).ok()?.modified().ok()?;
+        let bytes = serde_json::from_slice::<About>(&std::fs::read(&about).ok()?).ok()?.bytes;
+        Some(Kept { digest, bytes, used })
+    };
+    entries.flatten().filter(|entry| entry.path().is_dir()).filter_map(kept).collect()
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -214,8 +228,8 @@ mod tests {
         std::fs::write(about_path(dir.path(), whole), r#"{"bytes":1}"#).unwrap();
         std::fs::write(dir.path().join("x.fetched"), "x").unwrap();
         let blobs = BlobClient::new("http://127.0.0.1:1", "t");
-        let cache = Artifacts::open(dir.path().to_owned(), blobs, ByteSize(0), ByteSize(0)).unwrap();
-        assert_eq!(cache.list().len(), 1);
+        Artifacts::open(dir.path().to_owned(), blobs, ByteSize(0), ByteSize(0)).unwrap();
+        assert_eq!(list(dir.path()).len(), 1);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }

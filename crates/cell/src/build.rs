@@ -82,7 +82,12 @@ impl BuildLauncher {
         Self { shim, users }
     }
 
-    /// A user for one build job. `None`: builds run as the cell's own user.
+    /// Whether builds get users of their own.
+    pub(crate) fn is_separate(&self) -> bool {
+        self.users.are_separate()
+    }
+
+    /// A user for one build job; looks through `/proc`, so it blocks. `None`: builds run as the cell's own user.
     pub fn user(&self) -> Option<BuildUser> {
         self.users.take().map(|uid| BuildUser { uid, users: Arc::clone(&self.users) })
     }

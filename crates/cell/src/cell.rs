@@ -114,7 +114,7 @@ impl Cell {
             driver: Arc::clone(&driver),
             stager: stager.clone(),
             announcer: Arc::clone(&announcer),
-            identity: Mutex::new(identity),
+            identity: Arc::new(Mutex::new(identity)),
             ended_logs: EndedLogs::new(places.ended_logs.clone()),
             bus: Arc::clone(&bus),
         });

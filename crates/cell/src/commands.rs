@@ -27,7 +27,7 @@ pub(crate) struct Commands {
     pub(crate) stager: Stager,
     pub(crate) followers: Followers,
     pub(crate) announcer: Arc<Announcer>,
-    pub(crate) identity: Mutex<Identity>,
+    pub(crate) identity: Arc<Mutex<Identity>>,
     pub(crate) ended_logs: EndedLogs,
 }
 
@@ -67,7 +67,7 @@ impl Commands {
     }
 
     async fn logs(&self, query: LogQuery) -> CellReply {
-        let Some(mut dir) = self.log_dir(query.instance) else {
+        let Some(mut dir) = self.log_dir(query.instance).await else {
             return refused(
                 ErrorCode::NotFound,
                 format!("the cell has no log of instance {}", query.instance),
@@ -83,7 +83,7 @@ impl Commands {
             };
             // An instance that ends just now takes its log to another place.
             if lines.is_empty()
-                && let Some(moved) = self.log_dir(query.instance).filter(|now| *now != dir)
+                && let Some(moved) = self.log_dir(query.instance).await.filter(|now| *now != dir)
             {
                 dir = moved;
                 continue;
@@ -101,26 +101,28 @@ impl Commands {
         }
     }
 
-    fn log_dir(&self, instance: InstanceId) -> Option<PathBuf> {
+    async fn log_dir(&self, instance: InstanceId) -> Option<PathBuf> {
         let running = self.driver.log_dir(instance);
         let is_known = self.announcer.board.state(instance).is_some();
-        [running.clone(), self.ended_logs.of(instance)]
-            .into_iter()
-            .find(|dir| dir.is_dir())
-            .or(is_known.then_some(running))
+        let candidates = [running.clone(), self.ended_logs.of(instance)];
+        let find = move || candidates.into_iter().find(|dir| dir.is_dir());
+        tokio::task::spawn_blocking(find).await.ok().flatten().or(is_known.then_some(running))
     }
 
     async fn cordon(&self, on: bool) -> CellReply {
-        let saved = {
-            let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let identity = Arc::clone(&self.identity);
+        let save = move || {
+            let mut identity = identity.lock().unwrap_or_else(PoisonError::into_inner);
             identity.cordoned = on;
             identity.save()
         };
+        let saved = tokio::task::spawn_blocking(save).await;
         self.announcer.cordoned.store(on, Ordering::Relaxed);
         self.announcer.announce(false).await;
         match saved {
-            Ok(()) => CellReply::Accepted,
-            Err(error) => {
+            Ok(Ok(())) => CellReply::Accepted,
+            Err(_) => refused(ErrorCode::Internal, "it holds until the cell restarts only".into()),
+            Ok(Err(error)) => {
                 refused(ErrorCode::StorageFull, format!("it holds until the cell restarts only: {error}"))
             }
         }

@@ -39,7 +39,8 @@ pub(crate) async fn run(
 ) -> Result<StageResult, Refusal> {
     let timeout = if job.timeout.0 == 0 { TIMEOUT } else { Duration::from_millis(job.timeout.0) };
     let _timer = stop.after(timeout);
-    let user = seam.launcher.user().map(Arc::new);
+    let launcher = seam.launcher.clone();
+    let user = blocking(move || Ok(launcher.user().map(Arc::new))).await?;
     let dir = create_dir(job, seam).await?;
     let dir = Arc::new(dir);
     let watch = DiskWatch { root: dir.root().to_path_buf(), most: DISK_MAX, reserve: seam.disk_reserve.0 };

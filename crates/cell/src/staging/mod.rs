@@ -142,7 +142,7 @@ impl Stager {
 
 impl Shared {
     fn tools(&self) -> ToolBox {
-        ToolBox::new(&self.seam.path, self.seam.launcher.user().is_some())
+        ToolBox::new(&self.seam.path, self.seam.launcher.is_separate())
     }
 
     async fn run(&self, job: StageJob, stop: Stop) {

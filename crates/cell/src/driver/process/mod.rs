@@ -109,7 +109,9 @@ impl Driver for ProcessDriver {
             return Err(DriverError::NoUser);
         }
         let control = self.control_dir(start.instance);
-        let errors = std::fs::File::create(control.join("shim.err"))
+        let path = control.join("shim.err");
+        let errors = blocking(move || std::fs::File::create(path))
+            .await
             .map_err(DriverError::io("opening the supervisor's error file"))?;
         let spawned = spawn_shim(&self.shim, &self.launch(&start), Stdio::from(errors)).await?;
         let mut child = spawned.child;
