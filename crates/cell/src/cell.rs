@@ -22,7 +22,7 @@ use crate::{BlobClient, CellError, CellSettings, disk};
 use nix::fcntl::Flock;
 use std::collections::HashSet;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Cell {
         let identity = Identity::load(&settings.data_dir, unix_ms())?;
         let (id, incarnation) = (identity.cell, identity.incarnation);
         let uids = settings.uids.clone().filter(|_| users::can_separate());
-        let users = Arc::new(Users::new(uids, fastrand::u32(..)));
+        let users = Arc::new(Users::new(uids, fastrand::u32(..), Path::new(users::LOCKS)));
         if !users.are_separate() {
             tracing::warn!(
                 "instances run as the cell's own user: they are not protected from each other, nor the cell from them"

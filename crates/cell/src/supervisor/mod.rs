@@ -209,7 +209,7 @@ mod tests {
             ledger,
             board: Board::default(),
             ports: Ports::new(settings.ports.clone(), settings.address),
-            users: Arc::new(Users::new(None, 0)),
+            users: Arc::new(Users::new(None, 0, dir.path())),
             ended_logs: EndedLogs::new(path("ended-logs")),
             binary: "/bin/true".into(),
             settings: Arc::new(settings),
