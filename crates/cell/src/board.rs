@@ -14,6 +14,10 @@ use towpath_wire::cell::{InstanceReport, InstanceSpec, InstanceState};
 /// Weight of an instance in balancing.
 const NORMAL_WEIGHT: u32 = 100;
 
+/// Bytes a second from and to block devices that count as all of an instance's I/O. There is no limit on it that a share could be
+/// of; so much is what a usual cloud disk gives.
+const IO_ALLOWANCE: f64 = 128.0 * 1024.0 * 1024.0;
+
 /// All instances. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Board {
@@ -138,13 +142,13 @@ impl Card {
     }
 }
 
-/// Shares of what it may use: one core (there is no quota), its memory limit, no I/O allowance.
+/// Shares of what it may use: one core (there is no quota), its memory limit, [`IO_ALLOWANCE`].
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "shares between 0 and 1")]
 fn load(usage: Usage, limit: u64) -> InstanceLoad {
     InstanceLoad {
         cpu: usage.cores.clamp(0.0, 1.0) as f32,
         mem: (usage.memory as f64 / limit.max(1) as f64).clamp(0.0, 1.0) as f32,
-        io: 0.0,
+        io: (usage.io / IO_ALLOWANCE).clamp(0.0, 1.0) as f32,
     }
 }
 
@@ -171,7 +175,9 @@ mod tests {
 
     #[test]
     fn load_is_a_share() {
-        let load = load(Usage { cores: 3.0, memory: 256, io: 9.0 }, 512);
-        assert_eq!((load.cpu, load.mem, load.io), (1.0, 0.5, 0.0));
+        let half = load(Usage { cores: 0.5, memory: 256, io: IO_ALLOWANCE / 2.0 }, 512);
+        assert_eq!((half.cpu, half.mem, half.io), (0.5, 0.5, 0.5));
+        let full = load(Usage { cores: 3.0, memory: 1024, io: 1e12 }, 512);
+        assert_eq!((full.cpu, full.mem, full.io), (1.0, 1.0, 1.0));
     }
 }

@@ -20,6 +20,6 @@ pub struct InstanceLoad {
     pub cpu: f32,
     /// Used share of its memory limit.
     pub mem: f32,
-    /// Used share of its I/O allowance; 0 where none is set.
+    /// Used share of its I/O allowance: bytes a second from and to block devices, of 128 MiB/s where no limit is set.
     pub io: f32,
 }
