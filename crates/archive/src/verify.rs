@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use towpath_types::Digest;
 
-/// Checks a source as [`crate::unpack`] would.
+/// Checks a source as [`crate::unpack()`] would.
 pub fn verify<R: Read>(
     mut reader: R,
     limits: &Limits,
@@ -19,7 +19,7 @@ pub fn verify<R: Read>(
     process(&mut reader, limits, DigestOf::Content, expected, &mut Nothing)
 }
 
-/// Checks an artifact as [`crate::unpack_artifact`] would.
+/// Checks an artifact as [`crate::unpack_artifact()`] would.
 pub fn verify_artifact<R: Read>(
     mut reader: R,
     limits: &Limits,
