@@ -42,7 +42,9 @@ class Platform:
         ready = self.data / "ready.json"
         self.log = open(self.data / "up.log", "wb")
         arguments = ["up", "--data-dir", self.data / "data", "--listen", "127.0.0.1:0", "--api-listen", "127.0.0.1:0", "--ready-file", ready]
-        self.process = subprocess.Popen([binary, *map(str, arguments)], stdout=self.log, stderr=self.log)
+        # One worker, so that the count of all workers is the count of the worst.
+        environment = dict(os.environ, TOWPATH_GATEWAY_WORKERS="1")
+        self.process = subprocess.Popen([binary, *map(str, arguments)], env=environment, stdout=self.log, stderr=self.log)
         end = time.monotonic() + DEADLINE_S
         while not (ready.exists() and ready.stat().st_size):
             if self.process.poll() is not None or time.monotonic() > end:
@@ -201,7 +203,7 @@ def main():
     print(f"worst_connect_failures_per_worker={failures / workers:.2f}")
     print(f"failed_requests={bad}")
     print(f"fresh_p99_ms={p99:.1f}")
-    if os.environ.get("CHECK") and (p99 > TARGET_MS or failures / workers > 1 or bad):
+    if os.environ.get("CHECK", "0") not in ("", "0") and (p99 > TARGET_MS or failures / workers > 1 or bad):
         sys.exit(f"a target was missed: p99 <= {TARGET_MS} ms, at most one connect failure a worker, no failed request")
 
 
