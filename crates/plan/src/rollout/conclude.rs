@@ -8,7 +8,7 @@ use towpath_types::spec::{InstanceVersion, RolloutPhase, Wanted};
 
 /// How far the instances are from the aim.
 struct Tally {
-    /// Running, of the right version.
+    /// Running, of the right version, and not on a lost cell.
     own: usize,
     /// Those that serve.
     serving: usize,
@@ -76,15 +76,16 @@ impl Work<'_> {
 
     fn tally(&self, aim: &Aim) -> Tally {
         let running = self.running();
+        let lost = running.iter().filter(|(_, standing)| *standing == Standing::Lost).count();
         let own: Vec<Standing> = running
             .iter()
-            .filter(|(assignment, _)| Some(assignment.version) == aim.version)
+            .filter(|(a, standing)| Some(a.version) == aim.version && *standing != Standing::Lost)
             .map(|(_, standing)| *standing)
             .collect();
         Tally {
             own: own.len(),
             serving: own.iter().filter(|standing| **standing == Standing::Serving).count(),
-            old: running.len() - own.len(),
+            old: running.len() - own.len() - lost,
             draining: self.status.assignments.iter().filter(|a| a.wanted == Wanted::Drain).count(),
         }
     }

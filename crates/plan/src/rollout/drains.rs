@@ -1,12 +1,14 @@
 //! Rules 2 and 3: draining instances that are done, and instances on lost cells, leave the set.
 
-use super::input::Life;
-use super::plan::Work;
+use super::input::{Life, PlanAction};
+use super::plan::{Aim, Work};
 use super::standing::{is_lost, report_of};
 use towpath_types::spec::{Assignment, Wanted};
 
 /// A cell that does not take notice of a drain is waited for so many times as long as a drain may last.
 const PATIENCE: u64 = 4;
+/// Why instances on lost cells go.
+const LOST: &str = "its cell is lost";
 /// A draining instance that still says it is starting had no requests; it is given this long to notice, milliseconds.
 const NOTICE_MS: u64 = 2_000;
 
@@ -47,17 +49,31 @@ impl Work<'_> {
         }
     }
 
-    /// Removes instances on lost cells.
-    pub(super) fn drop_lost(&mut self) {
-        let lost: Vec<_> = self
-            .status
-            .assignments
-            .iter()
-            .filter(|assignment| is_lost(self.input, assignment.cell))
-            .map(|assignment| assignment.instance)
-            .collect();
-        for instance in lost {
-            self.remove(instance, "its cell is lost");
+    /// Sets instances on lost cells aside, so that others take their places. Those that were to go anyway are gone.
+    pub(super) fn set_lost_aside(&mut self) {
+        let lost: Vec<Assignment> =
+            self.status.assignments.iter().filter(|a| is_lost(self.input, a.cell)).cloned().collect();
+        for assignment in lost {
+            if assignment.wanted == Wanted::Drain {
+                self.remove(assignment.instance, LOST);
+            } else {
+                self.status.assignments.retain(|a| a.instance != assignment.instance);
+                self.lost.push(assignment);
+            }
+        }
+    }
+
+    /// Takes back those that nothing has taken the place of: their cell may return, and then they still run.
+    pub(super) fn keep_unreplaced(&mut self, aim: &Aim) {
+        let mut missing = (aim.count as usize).saturating_sub(self.running().len());
+        for assignment in std::mem::take(&mut self.lost) {
+            let number_is_free = self.status.assignments.iter().all(|a| a.ordinal != assignment.ordinal);
+            if missing > 0 && number_is_free {
+                missing -= 1;
+                self.status.assignments.push(assignment);
+            } else {
+                self.actions.push(PlanAction::Remove { instance: assignment.instance, why: LOST.to_owned() });
+            }
         }
     }
 }

@@ -3,7 +3,8 @@
 //! The rules, in the order in which a plan applies them:
 //! 1. The spec asks for a *target* version. Another target than before begins a rollout; it goes straight to the newest.
 //! 2. Draining instances leave the set when all gateways have heard and no request is in flight, or time is over.
-//! 3. Instances on lost cells leave the set (a cell that returns stops what is not in it).
+//! 3. Instances on lost cells leave the set as others take their places (a cell that returns stops what is not in it);
+//!    where there is no place for others they stay in it, should their cell return.
 //! 4. A target that was never good fails when one of its instances does. Then what was *good* before is wanted again, and
 //!    the target is not tried any more until the spec asks for another.
 //! 5. Too many or wrong instances are drained, but never so many that fewer than the wanted count take requests.

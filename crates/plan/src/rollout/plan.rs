@@ -16,11 +16,12 @@ pub fn plan_group(input: &GroupInput<'_>) -> GroupPlan {
     let mut work = Work::new(input);
     work.take_target();
     work.finish_drains();
-    work.drop_lost();
+    work.set_lost_aside();
     work.judge_target();
     let aim = work.find_aim();
     work.retire(&aim);
     work.grow(&aim);
+    work.keep_unreplaced(&aim);
     work.conclude(&aim);
     GroupPlan { status: work.status, actions: work.actions, wake_ms: work.wake_ms }
 }
@@ -40,6 +41,8 @@ pub(super) struct Work<'a> {
     pub(super) status: GroupStatus,
     pub(super) actions: Vec<PlanAction>,
     pub(super) wake_ms: u64,
+    /// Instances on lost cells, until it is known whether others take their places.
+    pub(super) lost: Vec<Assignment>,
     /// Why an instance found no place.
     pub(super) no_room: Option<String>,
     minted: u64,
@@ -55,7 +58,15 @@ impl<'a> Work<'a> {
         }
         status.rollout_ms = status.rollout_ms.map(|at| at.min(input.now_ms));
         status.replaced.last_ms = status.replaced.last_ms.min(input.now_ms);
-        Self { input, status, actions: Vec::new(), wake_ms: QUIET_MS, no_room: None, minted: 0 }
+        Self {
+            input,
+            status,
+            actions: Vec::new(),
+            wake_ms: QUIET_MS,
+            lost: Vec::new(),
+            no_room: None,
+            minted: 0,
+        }
     }
 
     /// Rule 1: takes up what the spec asks for.

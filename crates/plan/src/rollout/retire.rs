@@ -35,7 +35,7 @@ impl Work<'_> {
         for (assignment, standing) in old {
             let of_good = self.status.good == Some(assignment.version);
             let go = match standing {
-                Standing::Broken => true,
+                Standing::Broken | Standing::Lost => true,
                 // A version that was never good is not worth waiting for; a good one may come back until the new one is proven.
                 Standing::Coming { .. } | Standing::Down | Standing::Leaving => !of_good || proven,
                 Standing::Fresh => false,
@@ -76,7 +76,11 @@ impl Work<'_> {
                 Standing::Weak { tired: false } => spare.take_weak(),
                 Standing::Serving => spare.take_serving(),
                 Standing::Fresh => false,
-                Standing::Coming { .. } | Standing::Down | Standing::Broken | Standing::Leaving => true,
+                Standing::Coming { .. }
+                | Standing::Down
+                | Standing::Broken
+                | Standing::Leaving
+                | Standing::Lost => true,
             };
             if go {
                 untired -= usize::from(!is_tired(standing));
@@ -90,7 +94,7 @@ impl Work<'_> {
 /// Which are let go first: what serves least.
 fn rank(standing: Standing) -> u8 {
     match standing {
-        Standing::Broken => 0,
+        Standing::Broken | Standing::Lost => 0,
         Standing::Down => 1,
         Standing::Leaving => 2,
         Standing::Coming { .. } => 3,

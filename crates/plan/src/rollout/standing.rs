@@ -5,9 +5,6 @@ use crate::placement::LIVE_MS;
 use towpath_types::CellId;
 use towpath_types::spec::Assignment;
 
-/// Time that a cell has after it said that it leaves until it counts as lost, milliseconds.
-const LEAVING_MS: u64 = 5_000;
-
 /// How an instance stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -31,12 +28,17 @@ pub(super) enum Standing {
     Broken,
     /// Draining or stopping although it should run: its cell has not caught up.
     Leaving,
+    /// On a lost cell: nothing is known of it.
+    Lost,
 }
 
 impl Standing {
     /// Whether it can be taken away without draining.
     pub(super) fn is_off(self) -> bool {
-        matches!(self, Standing::Down | Standing::Broken | Standing::Coming { reported: false })
+        matches!(
+            self,
+            Standing::Down | Standing::Broken | Standing::Lost | Standing::Coming { reported: false }
+        )
     }
 }
 
@@ -47,6 +49,9 @@ pub(super) fn report_of<'a>(input: &'a GroupInput<'_>, assignment: &Assignment) 
 
 /// How an assignment stands.
 pub(super) fn find_standing(input: &GroupInput<'_>, assignment: &Assignment) -> Standing {
+    if is_lost(input, assignment.cell) {
+        return Standing::Lost;
+    }
     let Some(observed) = report_of(input, assignment) else { return Standing::Coming { reported: false } };
     match observed.life {
         Life::Ready if observed.heard => Standing::Serving,
@@ -59,10 +64,11 @@ pub(super) fn find_standing(input: &GroupInput<'_>, assignment: &Assignment) -> 
     }
 }
 
-/// Whether a cell is lost: silent for so long that its instances are replaced.
+/// Whether a cell is lost: silent for so long that its instances are replaced. One that says that it leaves has ended them
+/// already.
 pub(super) fn is_lost(input: &GroupInput<'_>, cell: CellId) -> bool {
     match input.cells.iter().find(|view| view.cell == cell) {
-        Some(view) if view.leaving => view.silent_ms >= LEAVING_MS,
+        Some(view) if view.leaving => true,
         Some(view) => view.silent_ms >= input.policy.lost_ms,
         // Never heard: judged by how long there was an ear for it.
         None => input.listening_ms >= input.policy.lost_ms,

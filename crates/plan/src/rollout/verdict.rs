@@ -49,7 +49,11 @@ impl Work<'_> {
         };
         let reason = because(&observed.reason);
         match observed.life {
-            Life::Failed => Some(format!("could not be prepared{reason}")),
+            // Its cell tries again: what it could not fetch or unpack it may get the next time.
+            Life::Failed if observed.restarts >= policy.crashes => {
+                Some(format!("could not be prepared in {} attempts{reason}", observed.restarts))
+            }
+            Life::Failed if age >= with_preparation => Some(format!("could not be prepared{reason}")),
             Life::CrashLoop => Some(format!("ended again and again{reason}")),
             Life::Starting | Life::Backoff if observed.restarts >= policy.crashes => {
                 Some(format!("ended {} times before it was healthy{reason}", observed.restarts))

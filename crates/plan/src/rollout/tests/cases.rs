@@ -232,6 +232,64 @@ fn a_lost_cell_is_replaced_elsewhere_after_a_while_and_its_leftovers_stop_when_i
 }
 
 #[test]
+fn what_was_lost_with_the_only_cell_is_as_it_was_when_the_cell_returns() {
+    let mut world = settled(3, 1, 1);
+    let (before, tries) = (world.status.assignments.clone(), world.history.len());
+    world.cells[0].reachable = false;
+    assert!(world.run_until(30_000, |world| world.status.phase == RolloutPhase::Waiting));
+    world.run_until(60_000, |_| false);
+    assert_eq!(world.status.code, Some(ErrorCode::NoRoom));
+    assert_eq!(world.status.serving, None);
+    assert_eq!(world.status.assignments, before);
+    world.cells[0].reachable = true;
+    assert!(world.run_until(10_000, steady), "{:?}", world.status);
+    assert_eq!(world.status.assignments, before);
+    assert_eq!(world.history.len(), tries, "nothing was stopped or started");
+}
+
+#[test]
+fn of_what_was_lost_only_so_much_goes_as_found_another_place() {
+    let mut world = settled(6, 2, 1);
+    let lost = world.cells[0].id;
+    let there = world.status.assignments.iter().filter(|a| a.cell == lost).count();
+    assert_eq!(there, 3);
+    // Two instances of 100 MiB per 100 MiB: there is room for four.
+    world.cells[1].memory = 200 << 20;
+    world.cells[0].reachable = false;
+    world.run_until(40_000, |_| false);
+    let still = |world: &World| world.status.assignments.iter().filter(|a| a.cell == lost).count();
+    assert_eq!((still(&world), world.status.assignments.len()), (2, 6));
+    assert_eq!(world.status.phase, RolloutPhase::Waiting);
+    world.change(|spec| spec.count = 4);
+    assert!(world.run_until(10_000, steady), "{:?}", world.status);
+    assert_eq!(still(&world), 0, "what is not wanted any more is not waited for");
+}
+
+#[test]
+fn a_release_that_could_not_be_fetched_at_first_is_tried_again() {
+    let mut world = settled(2, 2, 1);
+    world.change(|spec| spec.release = release(2));
+    let target = world.target();
+    world.run_until(300, |_| false);
+    let fail = |world: &mut World, restarts: u32| {
+        let now = world.now_ms;
+        for cell in &mut world.cells {
+            for running in cell.instances.values_mut().filter(|running| running.release == release(2)) {
+                (running.life, running.since_ms, running.restarts) = (Life::Failed, now, restarts);
+            }
+        }
+    };
+    for restarts in 0..3 {
+        fail(&mut world, restarts);
+        world.run_until(500, |_| false);
+        assert_eq!(world.status.failed, None, "{restarts} attempts after the first");
+    }
+    fail(&mut world, 3);
+    assert!(world.run_until(5_000, |world| world.status.failed == Some(target)), "{:?}", world.status);
+    assert!(world.status.message.contains("could not be prepared"), "{}", world.status.message);
+}
+
+#[test]
 fn silence_before_there_was_an_ear_for_it_proves_nothing() {
     // A manager that just started has heard no cell; what stands must stay.
     use crate::rollout::{GroupInput, RolloutPolicy, find_version, plan_group};
@@ -257,7 +315,7 @@ fn silence_before_there_was_an_ear_for_it_proves_nothing() {
     assert_eq!(early.actions, vec![]);
     assert_eq!(early.status.phase, RolloutPhase::Steady);
     let late = plan_group(&input(20_000));
-    assert_eq!(late.actions.len(), 2, "now they are lost");
+    assert_eq!(late.actions, vec![], "they are lost, but there is nowhere else to go");
     assert_eq!(late.status.phase, RolloutPhase::Waiting);
     assert_eq!(late.status.code, Some(ErrorCode::NoRoom));
 }
