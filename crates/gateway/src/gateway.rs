@@ -76,6 +76,7 @@ impl Gateway {
         bus: Option<Arc<dyn Bus>>,
     ) -> Result<Gateway, GatewayError> {
         let settings = Arc::new(settings);
+        crate::descriptors::raise_limit(settings.limits.connections);
         let data_dir = |source| GatewayError::DataDir { path: settings.data_dir.clone(), source };
         std::fs::create_dir_all(&settings.data_dir).map_err(data_dir)?;
         let bound = bind_all(&settings)?;

@@ -14,6 +14,7 @@ mod clock;
 mod config;
 mod control;
 mod deadline;
+mod descriptors;
 mod files;
 pub mod framing;
 mod gateway;

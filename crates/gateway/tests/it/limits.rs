@@ -96,3 +96,12 @@ async fn connections_and_requests_per_connection_are_bounded() {
         (rig.get("shop.localhost", "/status/200").status == 200).then_some(())
     });
 }
+
+#[tokio::test]
+async fn as_many_files_may_be_open_as_the_system_permits() {
+    use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(RLIMIT_NOFILE).unwrap();
+    setrlimit(RLIMIT_NOFILE, hard.min(128), hard).unwrap();
+    let _rig = Rig::start(World::new()).await;
+    assert_eq!(getrlimit(RLIMIT_NOFILE).unwrap(), (hard, hard));
+}

@@ -1,0 +1,35 @@
+//! File descriptors: each client and each instance's connection takes one.
+
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::io;
+
+/// Permits this process as many as the system lets it, and warns where that is fewer than its own limit of connections
+/// needs. (The soft limit is 1024 on most systems, for the sake of programs that use `select`.)
+pub(crate) fn raise_limit(connections: usize) {
+    let (soft, hard) = match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok(limits) => limits,
+        Err(error) => return tracing::warn!(%error, "the limit of open files cannot be read"),
+    };
+    let permitted = match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(error) => {
+            tracing::warn!(%error, soft, hard, "the limit of open files cannot be raised");
+            soft
+        }
+    };
+    if permitted < u64::try_from(connections).unwrap_or(u64::MAX) {
+        tracing::warn!(
+            permitted,
+            connections,
+            "fewer files may be open than limits.connections; clients may be turned away before that"
+        );
+    }
+}
+
+/// Whether a connection could not be made because this machine, not the other side, has no more of something:
+/// descriptors or local ports.
+pub(crate) fn are_used_up(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw);
+    matches!(code, Some(Errno::EMFILE | Errno::ENFILE | Errno::EADDRNOTAVAIL))
+}
