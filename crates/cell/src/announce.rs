@@ -74,3 +74,60 @@ impl Announcer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::spec;
+    use towpath_bus::MemoryBus;
+    use towpath_wire::cell::InstanceState;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_change_is_told_at_once_whenever_it_comes() {
+        let bus = MemoryBus::new();
+        let cell = CellId::mint(1, [1; 10]);
+        let mut heard = bus.subscribe(&subject::cell_announce(cell)).await.unwrap();
+        let board = Board::default();
+        let announcer = Arc::new(Announcer {
+            cell,
+            incarnation: Incarnation(1),
+            settings: Arc::new(CellSettings::new("/d", "http://127.0.0.1:1", "t")),
+            driver: "process",
+            memory_bytes: 1,
+            builders: Vec::new(),
+            bus: Arc::new(bus),
+            board: board.clone(),
+            host: Mutex::default(),
+            cordoned: AtomicBool::new(false),
+            desired: AtomicU64::new(0),
+            seq: tokio::sync::Mutex::new(0),
+        });
+        let instance = spec(1).instance;
+        board.add(Arc::new(spec(1)), 0, |_| ());
+        let running = tokio::spawn(announcer.run());
+        let mut last = 0;
+        for restarts in 1..=40 {
+            // While the announcer waits, gathers, or sends the change before.
+            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..6000))).await;
+            board.change(instance, |card| card.state = InstanceState::Unhealthy);
+            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..6000))).await;
+            board.change(instance, |card| (card.state, card.restarts) = (InstanceState::Ready, restarts));
+            let told = async {
+                loop {
+                    let message = heard.next().await.unwrap();
+                    let announce: CellAnnounce = towpath_wire::decode(&message.payload).unwrap();
+                    assert!(announce.seq > last, "in order");
+                    last = announce.seq;
+                    let report = &announce.instances[0];
+                    if (report.state, report.restarts) == (InstanceState::Ready, restarts) {
+                        return;
+                    }
+                }
+            };
+            // Less than the interval: the regular announcement cannot be it.
+            let limit = Duration::from_millis(ANNOUNCE_INTERVAL_MS / 2);
+            tokio::time::timeout(limit, told).await.expect("the change is told");
+        }
+        running.abort();
+    }
+}
