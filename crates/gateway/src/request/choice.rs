@@ -35,6 +35,14 @@ pub(crate) struct Chosen {
     pub(crate) rebind: bool,
 }
 
+/// Name of the header that names the lane where this request goes; empty = none.
+pub(crate) fn lane_header(record: &Record) -> String {
+    record.conn.worker.table.choose(|view| {
+        let matched = view.table.find(record.host(), record.uri.path().as_bytes());
+        matched.map_or_else(String::new, |matched| matched.policy().header.to_ascii_lowercase())
+    })
+}
+
 /// Chooses, and counts the request in flight. Everything happens on one version of the table.
 pub(crate) fn choose(
     worker: &Worker,

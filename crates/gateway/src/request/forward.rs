@@ -12,7 +12,7 @@ use crate::upstream::pool::PoolKey;
 use crate::upstream::request_body::{BodyProgress, RequestBody};
 use crate::upstream::{AttemptFault, BodyFault, Resend};
 use http::header::{self, HeaderMap};
-use http::{Method, Response};
+use http::{Method, Response, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use std::rc::Rc;
@@ -152,40 +152,58 @@ async fn attempt_h1(
     let timeouts = chosen.endpoint.upstream.timeouts;
     let length = length_of(body.as_ref());
     let safe = body.is_none() && is_idempotent(&record.method);
-    let conn = loop {
-        let kept = worker.pool.take_h1(key, safe, record.deadline.now_ms());
+    let expects = record.present.has(Of::Expect)
+        && headers.get(header::EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    let mut kept_may_serve = true;
+    loop {
+        let kept =
+            if kept_may_serve { worker.pool.take_h1(key, safe, record.deadline.now_ms()) } else { None };
         let fresh = kept.is_none();
         let mut conn = match kept {
             Some(conn) => conn,
             None => {
                 record.deadline.set_in(timeouts.connect.0);
-                H1Conn::new(worker.pool.connect(chosen.endpoint.address(), &record.deadline).await?)
+                let stream = worker.pool.connect(chosen.endpoint.address(), &record.deadline).await?;
+                record.sends_now();
+                H1Conn::new(stream)
             }
         };
-        let mut scratch = worker.scratch.borrow_mut();
-        Outgoing { worker: &worker, record, chosen, headers, body: length, upgrade }.write_h1(&mut scratch);
-        match conn.start(&scratch) {
-            Ok(()) => break conn,
+        let started = {
+            let mut scratch = worker.scratch.borrow_mut();
+            Outgoing { worker: &worker, record, chosen, headers, body: length, upgrade }
+                .write_h1(&mut scratch);
+            conn.start(&scratch)
+        };
+        match started {
+            Ok(()) => {}
             Err(error) if fresh => return Err(AttemptFault::Connect(error)),
             // Closed before a byte was written: not an attempt.
-            Err(_) => worker.metrics.stale.add(1),
+            Err(_) => {
+                worker.metrics.stale.add(1);
+                continue;
+            }
         }
-    };
-    let expects = record.present.has(Of::Expect)
-        && headers.get(header::EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    let request_body = take_body(record, body);
-    let sending = Sending {
-        method: &record.method,
-        expects_continue: expects,
-        upgrades: upgrade,
-        deadline: &record.deadline,
-        expect_ms: worker.settings.timeouts.expect_ms,
-        idle_ms: timeouts.idle.0,
-        response_ms: timeouts.response.0,
-        head_max: worker.settings.upstream.head,
-    };
-    let reply = h1::exchange(conn, request_body, worker.take_map(), &sending).await?;
-    Ok(Answer::H1(reply, key))
+        let sending = Sending {
+            method: &record.method,
+            expects_continue: expects,
+            upgrades: upgrade,
+            deadline: &record.deadline,
+            expect_ms: worker.settings.timeouts.expect_ms,
+            idle_ms: timeouts.idle.0,
+            response_ms: timeouts.response.0,
+            head_max: worker.settings.upstream.head,
+        };
+        match h1::exchange(conn, take_body(record, body), worker.take_map(), &sending).await {
+            Ok(reply) => return Ok(Answer::H1(reply, key)),
+            // The instance closed an idle connection while the request was on its way: that is not a failure of its,
+            // and one more go on a connection of our own making tells the two apart.
+            Err(AttemptFault::Silent(_)) if !fresh && safe => {
+                worker.metrics.stale.add(1);
+                kept_may_serve = false;
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
 }
 
 fn length_of(body: Option<&Incoming>) -> BodyLength {
@@ -197,9 +215,12 @@ fn length_of(body: Option<&Incoming>) -> BodyLength {
 }
 
 fn take_body(record: &Record, body: &mut Option<Incoming>) -> Option<RequestBody> {
+    let incoming = body.take()?;
     let limit = body_limit(record).unwrap_or(u64::MAX);
     let progress = record.progress.clone().unwrap_or_default();
-    body.take().map(|incoming| RequestBody::new(incoming, limit, record.conn.clone(), progress))
+    let may_have_trailers = record.version == Version::HTTP_2 || incoming.size_hint().exact().is_none();
+    let lane_header = if may_have_trailers { choice::lane_header(record) } else { String::new() };
+    Some(RequestBody::new(incoming, limit, record.conn.clone(), progress, lane_header))
 }
 
 async fn attempt_h2(
@@ -211,25 +232,45 @@ async fn attempt_h2(
     let Some(chosen) = record.chosen.as_ref() else { return Err(AttemptFault::Timeout) };
     let key = PoolKey::of(&chosen.endpoint);
     let timeouts = chosen.endpoint.upstream.timeouts;
-    let now_ms = record.deadline.now_ms();
-    let mut conn = match worker.pool.find_h2(key, now_ms) {
-        Some(conn) => conn,
-        None => {
-            record.deadline.set_in(timeouts.connect.0);
-            let stream = worker.pool.connect(chosen.endpoint.address(), &record.deadline).await?;
-            let conn = H2Conn::start(stream, now_ms).await?;
-            worker.pool.put_h2(key, conn.clone());
-            conn
+    let mut kept_may_serve = true;
+    loop {
+        let now_ms = record.deadline.now_ms();
+        let kept = if kept_may_serve { worker.pool.find_h2(key, now_ms) } else { None };
+        let fresh = kept.is_none();
+        let mut conn = match kept {
+            Some(conn) => conn,
+            None => {
+                record.deadline.set_in(timeouts.connect.0);
+                let stream = worker.pool.connect(chosen.endpoint.address(), &record.deadline).await?;
+                let conn = H2Conn::start(stream, now_ms).await?;
+                worker.pool.put_h2(key, conn.clone());
+                record.sends_now();
+                conn
+            }
+        };
+        let guard = conn.stream();
+        let length = length_of(body.as_ref());
+        let deadline = record.deadline.clone();
+        deadline.set_in(if body.is_some() { timeouts.idle.0 } else { timeouts.response.0 });
+        let request_body = match take_body(record, body) {
+            None => H2RequestBody::Empty,
+            Some(body) => H2RequestBody::stream(body, deadline, timeouts.idle.0, timeouts.response.0),
+        };
+        let outgoing = Outgoing { worker: &worker, record, chosen, headers, body: length, upgrade: false };
+        let request =
+            outgoing.make_h2(request_body).map_err(|_| AttemptFault::Client(BodyFault::Malformed))?;
+        let fault = match conn.exchange(request, &record.deadline, record.progress.as_deref(), body).await {
+            Ok(reply) => return Ok(Answer::H2(reply, guard, key)),
+            Err(fault) => fault,
+        };
+        // A kept connection that had ended already, and nothing of the request is used up: not an attempt.
+        let intact = length == BodyLength::None || body.is_some();
+        if fresh || !intact || conn.is_open() || !matches!(fault, AttemptFault::Refused) {
+            return Err(fault);
         }
-    };
-    let guard = conn.stream();
-    let length = length_of(body.as_ref());
-    let request_body = take_body(record, body).map_or(H2RequestBody::Empty, H2RequestBody::Stream);
-    let outgoing = Outgoing { worker: &worker, record, chosen, headers, body: length, upgrade: false };
-    let request = outgoing.make_h2(request_body).map_err(|_| AttemptFault::Client(BodyFault::Malformed))?;
-    record.deadline.set_in(timeouts.response.0);
-    let reply = conn.exchange(request, &record.deadline).await?;
-    Ok(Answer::H2(reply, guard, key))
+        worker.metrics.stale.add(1);
+        kept_may_serve = false;
+    }
 }
 
 /// No attempt was made: the table has nobody.
@@ -265,9 +306,11 @@ fn fail(record: Record, headers: &HeaderMap, fault: &AttemptFault) -> Response<R
             "No connection to the app's instance could be made."
         }
         AttemptFault::Refused => "The app's instance refused the request.",
-        AttemptFault::Broken(_) => "The app's instance ended the connection before it answered.",
+        AttemptFault::Broken(_) | AttemptFault::Silent(_) => {
+            "The app's instance ended the connection before it answered."
+        }
         AttemptFault::Malformed(_) => "The app's instance sent a response that is not valid.",
-        AttemptFault::Timeout => "The app's instance did not answer in time.",
+        AttemptFault::Timeout | AttemptFault::OutOfTime => "The app's instance did not answer in time.",
     };
     tracing::debug!(error = %fault, "a request failed");
     error_reply::make(record, headers, fault.code(), detail, client)

@@ -60,6 +60,34 @@ fn passes(name: &HeaderName) -> bool {
     }
 }
 
+/// Takes out of a request's trailers what has a meaning for framing, routing, identity or trust: it was looked for in the
+/// head, and an instance that merges trailers into headers would believe it.
+pub(crate) fn filter_trailers(trailers: &mut HeaderMap, lane_header: &str) {
+    let bad = |name: &HeaderName| {
+        !passes(name)
+            || name.as_str() == lane_header
+            || name.as_str().starts_with("proxy-")
+            || matches!(
+                name.as_str(),
+                "authorization"
+                    | "cookie"
+                    | "set-cookie"
+                    | "expect"
+                    | "trailer"
+                    | "baggage"
+                    | "tracestate"
+                    | "max-forwards"
+                    | "content-type"
+                    | "content-encoding"
+                    | "content-range"
+            )
+    };
+    let bad: Vec<_> = trailers.keys().filter(|name| bad(name)).cloned().collect();
+    for name in bad {
+        trailers.remove(name);
+    }
+}
+
 /// CGI-like servers read `_` in a name as `-`.
 fn imitates_ours(name: &str) -> bool {
     let same = |ours: &str| {

@@ -7,9 +7,10 @@ use crate::access_log::AccessLine;
 use crate::client::conn::{Conn, Phase};
 use crate::clock;
 use crate::deadline::Deadline;
-use crate::upstream::request_body::BodyProgress;
+use crate::upstream::request_body::{BodyProgress, BodyStage};
 use http::header::{HOST, HeaderMap, HeaderValue};
 use http::{Method, Uri, Version};
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use towpath_route::{InFlight, Outcome};
@@ -37,7 +38,8 @@ pub(crate) struct Record {
     host: Option<HeaderValue>,
     flight: Option<InFlight>,
     started_ns: u64,
-    sent_ns: u64,
+    /// When the present attempt began to send.
+    sent_ns: Cell<u64>,
     upstream_ns: Option<u64>,
 }
 
@@ -82,7 +84,7 @@ impl Record {
             conn,
             flight: None,
             started_ns,
-            sent_ns: 0,
+            sent_ns: Cell::new(0),
             upstream_ns: None,
         }
     }
@@ -127,7 +129,7 @@ impl Record {
         self.attempts += 1;
         self.chosen = Some(chosen);
         self.flight = Some(flight);
-        self.sent_ns = if self.attempts == 1 { self.started_ns } else { clock::now_ns() };
+        self.sent_ns.set(if self.attempts == 1 { self.started_ns } else { clock::now_ns() });
     }
 
     /// When it began.
@@ -135,26 +137,45 @@ impl Record {
         self.started_ns
     }
 
+    /// The present attempt has a connection only now: the time before is not the instance's.
+    pub(crate) fn sends_now(&self) {
+        self.sent_ns.set(clock::now_ns());
+    }
+
+    /// How long the instance has had the whole request; `None` = it does not have all of it.
+    fn latency_ns(&self, now: u64) -> Option<u64> {
+        let sent_ns = self.sent_ns.get();
+        let sent_ns = match self.progress.as_ref().map(|progress| progress.sent_ns.get()) {
+            None => sent_ns,
+            Some(0) => return None,
+            Some(body_ns) => sent_ns.max(body_ns),
+        };
+        Some(now.saturating_sub(sent_ns))
+    }
+
     /// The instance has answered with this status.
     pub(crate) fn attempt_answers(&mut self, status: u16) {
         let now = clock::now_ns();
-        let latency_ns = now.saturating_sub(self.sent_ns);
-        self.upstream_ns = Some(latency_ns);
+        let latency_ns = self.latency_ns(now);
+        self.upstream_ns = Some(latency_ns.unwrap_or_else(|| now.saturating_sub(self.sent_ns.get())));
         self.status = status;
-        self.observe(
-            now,
-            match status {
-                502..=504 => Outcome::Failure { latency_ns },
-                _ => Outcome::Success { latency_ns },
-            },
-        );
+        if let Some(progress) = &self.progress {
+            progress.stage.set(BodyStage::Answering);
+        }
+        let outcome = match (status, latency_ns) {
+            (502..=504, _) => Outcome::Failure { latency_ns: latency_ns.unwrap_or_default() },
+            (_, Some(latency_ns)) => Outcome::Success { latency_ns },
+            // An answer ahead of the request's end: how long it took says nothing.
+            (_, None) => return,
+        };
+        self.observe(now, outcome);
     }
 
     /// The attempt has failed; `blame` = by the endpoint's fault.
     pub(crate) fn attempt_fails(&mut self, blame: bool) {
         let now = clock::now_ns();
-        let latency_ns = now.saturating_sub(self.sent_ns);
         if blame {
+            let latency_ns = self.latency_ns(now).unwrap_or_default();
             self.observe(now, Outcome::Failure { latency_ns });
         }
         self.flight = None;
@@ -190,6 +211,9 @@ impl Drop for Record {
     fn drop(&mut self) {
         let worker = &self.conn.worker;
         self.flight = None;
+        if let Some(progress) = &self.progress {
+            progress.stage.set(BodyStage::Over);
+        }
         let now = clock::now_ns();
         let duration_us = now.saturating_sub(self.started_ns) / 1000;
         let bytes_in = self.progress.as_ref().map_or(0, |progress| progress.bytes.get());

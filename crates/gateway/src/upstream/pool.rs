@@ -148,7 +148,11 @@ impl Pool {
         self.metrics.connects.add(1);
         let connected = poll_fn(|cx| match connecting.as_mut().poll(cx) {
             Poll::Ready(result) => Poll::Ready(result.map_err(AttemptFault::Connect)),
-            Poll::Pending if deadline.is_over(cx) => Poll::Ready(Err(AttemptFault::ConnectTimeout)),
+            Poll::Pending if deadline.is_over(cx) => Poll::Ready(Err(if deadline.is_cap_over() {
+                AttemptFault::OutOfTime
+            } else {
+                AttemptFault::ConnectTimeout
+            })),
             Poll::Pending => Poll::Pending,
         })
         .await;

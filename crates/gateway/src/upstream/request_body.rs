@@ -3,7 +3,9 @@
 use super::BodyFault;
 use super::h1::H1Conn;
 use crate::client::conn::Conn;
+use crate::clock;
 use crate::deadline::Deadline;
+use crate::request::head;
 use bytes::{Buf, Bytes};
 use http::header::HeaderMap;
 use http_body::Body;
@@ -19,6 +21,33 @@ use std::task::{Context, Poll, ready};
 pub(crate) struct BodyProgress {
     /// Bytes read from the client so far.
     pub(crate) bytes: Cell<u64>,
+    /// When the last of it was sent to the instance; 0 = not yet.
+    pub(crate) sent_ns: Cell<u64>,
+    /// Nothing moves before the client sends more (HTTP/2 instances).
+    pub(crate) awaited: Cell<bool>,
+    /// How far its request is.
+    pub(crate) stage: Cell<BodyStage>,
+}
+
+/// How far the request of a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum BodyStage {
+    /// There is no response yet.
+    #[default]
+    Asking,
+    /// The response streams.
+    Answering,
+    /// The request has ended, and its deadline may serve another one.
+    Over,
+}
+
+impl BodyProgress {
+    /// All of the body was sent.
+    pub(crate) fn ends(&self) {
+        if self.sent_ns.get() == 0 {
+            self.sent_ns.set(clock::now_ns());
+        }
+    }
 }
 
 /// A client's body, with its limit.
@@ -27,12 +56,30 @@ pub(crate) struct RequestBody {
     limit: u64,
     conn: Rc<Conn>,
     progress: Rc<BodyProgress>,
+    /// The header that names the lane; no trailer may.
+    lane_header: String,
 }
 
 impl RequestBody {
     /// Wraps a client's body.
-    pub(crate) fn new(incoming: Incoming, limit: u64, conn: Rc<Conn>, progress: Rc<BodyProgress>) -> Self {
-        Self { incoming, limit, conn, progress }
+    pub(crate) fn new(
+        incoming: Incoming,
+        limit: u64,
+        conn: Rc<Conn>,
+        progress: Rc<BodyProgress>,
+        lane_header: String,
+    ) -> Self {
+        Self { incoming, limit, conn, progress, lane_header }
+    }
+
+    /// What is known of it from outside.
+    pub(crate) fn progress(&self) -> &BodyProgress {
+        &self.progress
+    }
+
+    /// The client's body, if nothing of it was read.
+    pub(crate) fn into_unread(self) -> Option<Incoming> {
+        (self.progress.bytes.get() == 0).then_some(self.incoming)
     }
 
     /// The length, if it is known.
@@ -46,7 +93,10 @@ impl RequestBody {
     ) -> Poll<Result<Option<http_body::Frame<Bytes>>, BodyFault>> {
         match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
             None => Poll::Ready(Ok(None)),
-            Some(Ok(frame)) => {
+            Some(Ok(mut frame)) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    head::filter_trailers(trailers, &self.lane_header);
+                }
                 let bytes = self.progress.bytes.get() + frame.data_ref().map_or(0, |data| data.len() as u64);
                 self.progress.bytes.set(bytes);
                 Poll::Ready(if bytes > self.limit { Err(BodyFault::TooLarge) } else { Ok(Some(frame)) })
@@ -118,6 +168,7 @@ impl BodyPump {
                 self.advance(written);
             }
             if self.ended {
+                self.body.progress.ends();
                 return Poll::Ready(Ok(()));
             }
             match ready!(self.body.poll_next(cx)).map_err(PumpFault::Client)? {

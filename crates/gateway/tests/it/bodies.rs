@@ -166,8 +166,13 @@ async fn trailers_of_requests_reach_the_instance() {
     });
     let rig = rig(raw.address).await;
     let mut client = rig.client();
-    client.send("POST / HTTP/1.1\r\nHost: shop.localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 42\r\n\r\n");
-    assert_eq!(client.answer().text(), "2|hi|0|x-sum: 42|");
+    client.send("POST / HTTP/1.1\r\nHost: shop.localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 42\r\nX-Forwarded-For: 9.9.9.9\r\nForwarded: for=9.9.9.9\r\n\
+        X-Request-Id: x\r\nTowpath-Lane: blue\r\nX_Real_IP: 9.9.9.9\r\n\r\n");
+    assert_eq!(
+        client.answer().text(),
+        "2|hi|0|x-sum: 42|",
+        "what has a meaning in heads has none in trailers"
+    );
 }
 
 #[tokio::test]
@@ -302,5 +307,47 @@ async fn a_client_that_goes_away_ends_the_instances_work_and_is_no_failure() {
         crate::support::instance_id(1)
     );
     assert!(rig.metric(&in_flight) == 0.0);
+    assert!(rig.metric("towpath_gateway_ejections_total") == 0.0);
+}
+
+/// An upload of five pieces that takes three times as long as an instance may take for its answer.
+async fn slow_upload(rig: &Rig) -> crate::support::Answer {
+    let mut client = rig.client();
+    client.send("POST / HTTP/1.1\r\nHost: shop.localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(240)).await;
+        client.send("2\r\nhi\r\n");
+    }
+    client.send("0\r\n\r\n");
+    client.answer()
+}
+
+#[tokio::test]
+async fn a_slow_upload_is_neither_an_http_2_instances_delay_nor_any_instances_latency() {
+    for protocol in ["http1", "h2c"] {
+        let app = HttpApp::start("a");
+        let spec = json!({"timeouts": {"response": "400ms", "idle": "5s"}});
+        let world = World::new().app("shop", spec);
+        let rig = Rig::start(world.instance_with("shop", app.address(), json!({"protocol": protocol}))).await;
+        let answer = slow_upload(&rig).await;
+        assert_eq!((answer.status, &answer.json()["body"]), (200, &json!("hihihihihi")), "{protocol}");
+        let dir = rig.stop().await;
+        let log = std::fs::read_to_string(dir.path().join("access.log")).unwrap();
+        let line: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+        assert!(line["us"].as_u64().unwrap() > 1_000_000, "{log}");
+        assert!(line["upstream_us"].as_u64().unwrap() < 500_000, "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_stalls_its_upload_to_an_http_2_instance_gets_408_and_the_instance_no_blame() {
+    let app = HttpApp::start("a");
+    let spec = json!({"timeouts": {"response": "5s", "idle": "200ms"}, "ejection": {"consecutive": 1}});
+    let world =
+        World::new().app("shop", spec).instance_with("shop", app.address(), json!({"protocol": "h2c"}));
+    let rig = Rig::start(world).await;
+    let mut client = rig.client();
+    client.send("POST / HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 10\r\n\r\nabc");
+    assert_eq!(client.answer().status, 408);
     assert!(rig.metric("towpath_gateway_ejections_total") == 0.0);
 }

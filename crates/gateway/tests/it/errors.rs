@@ -97,3 +97,23 @@ async fn a_stream_that_goes_on_outlives_total_and_idle() {
     let answer = rig.get("shop.localhost", "/sse/10/100");
     assert!(answer.text().ends_with("data: event 9\n\n"));
 }
+
+#[tokio::test]
+async fn a_total_that_passes_while_connecting_is_not_the_instances_failure() {
+    let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    listener.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    // Fill the queue of connections that nobody accepts, so that the next one is not even refused.
+    let mut queued = Vec::new();
+    while let Ok(stream) =
+        std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(300))
+    {
+        queued.push(stream);
+    }
+    let spec = json!({"timeouts": {"connect": "10s", "total": "300ms"}, "ejection": {"consecutive": 1}});
+    let rig = Rig::start(World::new().app("shop", spec).instance("shop", address)).await;
+    let answer = rig.get("shop.localhost", "/");
+    assert_eq!((answer.status, &answer.json()["code"]), (504, &json!("upstream_timeout")));
+    assert!(rig.metric("towpath_gateway_ejections_total") == 0.0);
+}

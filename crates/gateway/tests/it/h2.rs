@@ -242,3 +242,64 @@ async fn a_stream_that_the_instance_refused_unprocessed_is_sent_again_even_a_pos
     assert!(raw.connections() > 0);
     assert!(rig.metric("towpath_gateway_retries_total") > 0.0);
 }
+
+/// Reads the frames of an HTTP/2 client and tells of each `HEADERS` by its stream.
+fn each_request(
+    client: &mut crate::support::Client,
+    mut answer: impl FnMut(&mut crate::support::Client, &[u8]),
+) {
+    client.bytes(24);
+    client.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    loop {
+        let frame = client.bytes(9);
+        client.bytes(usize::from(frame[1]) << 8 | usize::from(frame[2]));
+        if frame[3] == 1 {
+            answer(client, &frame[5..9]);
+        }
+    }
+}
+
+/// `HEADERS` with status 200 that end the stream.
+fn ok_on(stream: &[u8]) -> Vec<u8> {
+    [[0, 0, 1, 1, 5].as_slice(), stream, &[0x88]].concat()
+}
+
+#[tokio::test]
+async fn a_kept_http_2_connection_that_says_goodbye_is_replaced_unseen() {
+    let raw = Raw::start(|number, mut client| {
+        let mut requests = 0;
+        each_request(&mut client, |client, stream| {
+            requests += 1;
+            if number == 0 && requests == 2 {
+                client.send([0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+            } else {
+                client.send(ok_on(stream));
+            }
+        });
+    });
+    let spec = json!({"retry": {"retries": 0}});
+    let world = World::new().app("shop", spec).instance_with("shop", raw.address, json!({"protocol": "h2c"}));
+    let rig = Rig::start(world).await;
+    for _ in 0..3 {
+        let answer =
+            rig.client().request("POST / HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(answer.status, 200);
+    }
+    assert_eq!(raw.connections(), 2);
+}
+
+#[tokio::test]
+async fn an_http_2_connection_that_does_not_answer_pings_is_given_up() {
+    let raw = Raw::start(|number, mut client| {
+        each_request(&mut client, |client, stream| {
+            if number > 0 {
+                client.send(ok_on(stream));
+            }
+        });
+    });
+    let spec = json!({"retry": {"retries": 0}, "ejection": {"consecutive": 0, "rate": 0.0}});
+    let world = World::new().app("shop", spec).instance_with("shop", raw.address, json!({"protocol": "h2c"}));
+    let rig = Rig::start(world).await;
+    assert_eq!(rig.get("shop.localhost", "/").status, 502, "long before the response timeout");
+    assert_eq!(rig.get("shop.localhost", "/").status, 200, "over a new connection");
+}

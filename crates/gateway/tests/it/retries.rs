@@ -146,3 +146,44 @@ async fn an_endpoint_that_fails_again_and_again_is_left_alone() {
     assert_eq!(requests.load(Ordering::SeqCst), 3);
     assert!(rig.metric("towpath_gateway_ejections_total") == 1.0);
 }
+
+#[tokio::test]
+async fn a_kept_connection_that_dies_under_a_get_costs_one_repetition_at_the_same_instance() {
+    // Takes a second request on each connection and closes without a word, as a keep-alive timeout does.
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
+    let raw = Raw::start(move |_, mut client| {
+        client.read_request();
+        client.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        client.read_request();
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let spec = json!({"retry": {"retries": 0}, "ejection": {"consecutive": 1}});
+    let rig = Rig::start(World::new().app("shop", spec).instance("shop", raw.address)).await;
+    for n in 1..=3 {
+        assert_eq!(rig.get("shop.localhost", "/").text(), "ok");
+        assert_eq!(raw.connections(), n);
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), 2);
+    for metric in ["towpath_gateway_ejections_total", "towpath_gateway_retries_total"] {
+        assert!(rig.metric(metric) == 0.0, "{metric}");
+    }
+    let post = "POST / HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(rig.client().request(post).status, 502, "a POST is not sent twice");
+}
+
+#[tokio::test]
+async fn an_absurd_keep_alive_of_an_instance_is_taken_as_forever() {
+    let raw = Raw::start(|_, mut client| {
+        while client.try_read_request().is_some() {
+            client.send(
+                "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=18446744073709551615\r\nContent-Length: 2\r\n\r\nok",
+            );
+        }
+    });
+    let rig = Rig::start(World::new().app("shop", policy(0)).instance("shop", raw.address)).await;
+    for _ in 0..3 {
+        assert_eq!(rig.get("shop.localhost", "/").text(), "ok");
+    }
+    assert_eq!(raw.connections(), 1);
+}

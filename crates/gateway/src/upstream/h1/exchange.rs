@@ -49,6 +49,8 @@ struct Exchange<'a> {
     pump: Option<Box<BodyPump>>,
     hold: bool,
     broken: Option<io::Error>,
+    /// A byte of a response has come.
+    heard: bool,
     buffer: Option<Buffer>,
     line_at: usize,
     headers: HeaderMap,
@@ -70,8 +72,17 @@ pub(crate) async fn exchange(
         (Some(_), _) => sending.idle_ms,
         (None, _) => sending.response_ms,
     });
-    let mut exchange =
-        Exchange { conn: Some(conn), pump, hold, broken: None, buffer: None, line_at: 0, headers, sending };
+    let mut exchange = Exchange {
+        conn: Some(conn),
+        pump,
+        hold,
+        broken: None,
+        heard: false,
+        buffer: None,
+        line_at: 0,
+        headers,
+        sending,
+    };
     poll_fn(|cx| exchange.poll(cx)).await
 }
 
@@ -143,12 +154,12 @@ impl Exchange<'_> {
                     }
                     return Poll::Pending;
                 }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(AttemptFault::Broken(error))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.ended(error))),
                 Poll::Ready(Ok(0)) => {
                     let error = self.broken.take().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
-                    return Poll::Ready(Err(AttemptFault::Broken(error)));
+                    return Poll::Ready(Err(self.ended(error)));
                 }
-                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Ok(_)) => self.heard = true,
             }
             while let Some(head) = self.next_head()? {
                 if let Some(reply) = self.take_head(head)? {
@@ -156,6 +167,11 @@ impl Exchange<'_> {
                 }
             }
         }
+    }
+
+    /// The connection has ended before a response head was there.
+    fn ended(&self, error: io::Error) -> AttemptFault {
+        if self.heard { AttemptFault::Broken(error) } else { AttemptFault::Silent(error) }
     }
 
     /// The next complete head with all that was read behind it.
@@ -205,7 +221,8 @@ impl Exchange<'_> {
         let mut conn = self.conn.take()?;
         conn.served += 1;
         // A second less than the instance says: its clock started before ours.
-        conn.idle_limit_ms = head.keep_seconds.map_or(u64::MAX, |s| (s * 1000).saturating_sub(1000));
+        conn.idle_limit_ms =
+            head.keep_seconds.map_or(u64::MAX, |s| s.saturating_mul(1000).saturating_sub(1000));
         let keep = head.keep && self.broken.is_none() && head.upgrade.is_none();
         let body = H1Body::new(conn, head.decoder, rest, self.pump.take(), keep);
         Some(H1Reply { status: head.status, headers: head.headers, body, upgrade: head.upgrade })
