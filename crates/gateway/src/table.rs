@@ -26,6 +26,8 @@ pub(crate) struct View {
     pub(crate) inside: Vec<IpAddr>,
     /// Revision of the hard state in it.
     pub(crate) revision: Revision,
+    /// There was a snapshot of the hard state; without one nothing can be said about routes.
+    pub(crate) loaded: bool,
 }
 
 /// A counter on cache lines of its own. Odd = inside a choice.
@@ -122,7 +124,12 @@ mod tests {
     use towpath_types::Place;
 
     fn view(revision: u64) -> View {
-        View { table: Table::new(Place::default()), inside: Vec::new(), revision: Revision(revision) }
+        View {
+            table: Table::new(Place::default()),
+            inside: Vec::new(),
+            revision: Revision(revision),
+            loaded: true,
+        }
     }
 
     #[test]

@@ -44,6 +44,9 @@ fn answer<B>(
             let view = table.view();
             (StatusCode::OK, metrics::render(registry, &view.table, view.revision.0))
         }
+        "/healthz" if reading && !table.view().loaded => {
+            (StatusCode::SERVICE_UNAVAILABLE, "no routing table yet\n".to_owned())
+        }
         "/healthz" if reading => (StatusCode::OK, "ok\n".to_owned()),
         "/metrics" | "/healthz" => (StatusCode::METHOD_NOT_ALLOWED, "use GET\n".to_owned()),
         _ => (StatusCode::NOT_FOUND, "there are /metrics and /healthz here\n".to_owned()),

@@ -17,7 +17,7 @@ use crate::metrics::Registry;
 use crate::settings::GatewaySettings;
 use crate::table::{SharedTable, View};
 use bytes::Bytes;
-use state::{DeltaOutcome, State};
+use state::{AnnounceOutcome, DeltaOutcome, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Least time between two writes of the snapshot file.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause before subscriptions are tried again.
+const SUBSCRIBE_AGAIN: Duration = Duration::from_millis(200);
 /// Most messages that one commit takes in.
 const BATCH: usize = 512;
 
@@ -65,7 +67,12 @@ pub(crate) fn load_state(settings: &GatewaySettings) -> State {
 
 /// A view of the state for the workers.
 pub(crate) fn view_of(state: &State) -> View {
-    View { table: state.table().clone(), inside: state.inside(), revision: state.revision() }
+    View {
+        table: state.table().clone(),
+        inside: state.inside(),
+        revision: state.revision(),
+        loaded: state.is_loaded(),
+    }
 }
 
 /// Runs until told to stop.
@@ -96,6 +103,7 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         written: Instant::now(),
         writing: None,
         up_since_ms: None,
+        managers_ms: None,
         leaving: false,
         bus,
     };
@@ -128,6 +136,8 @@ struct Control {
     /// The write of the file that is under way: one at most, or an older one could come last.
     writing: Option<JoinHandle<bool>>,
     up_since_ms: Option<u64>,
+    /// When a manager was last heard.
+    managers_ms: Option<u64>,
     leaving: bool,
 }
 
@@ -139,12 +149,27 @@ struct Subscriptions {
 }
 
 impl Control {
+    /// Never ends by itself. A bus may end subscriptions, which it does when it is closed, not when it is away.
     async fn run(&mut self, mut leaving: watch::Receiver<bool>) {
+        let (loaded, mut load_results) = mpsc::channel(1);
+        loop {
+            self.follow(&mut leaving, &loaded, &mut load_results).await;
+            tracing::error!("the bus ended a subscription of the gateway; subscribing again");
+            tokio::time::sleep(SUBSCRIBE_AGAIN).await;
+        }
+    }
+
+    /// Follows managers and cells until a subscription ends.
+    async fn follow(
+        &mut self,
+        leaving: &mut watch::Receiver<bool>,
+        loaded: &mpsc::Sender<fetch::Loaded>,
+        load_results: &mut mpsc::Receiver<fetch::Loaded>,
+    ) {
         let mut subscriptions = self.subscribe().await;
         let mut bus_state = self.bus.state();
         self.note_bus(*bus_state.borrow_and_update());
-        let (loaded, mut load_results) = mpsc::channel(1);
-        self.start_loading(&loaded);
+        self.start_loading(loaded);
         let mut look = interval(LOOK_INTERVAL);
         let mut report = interval(REPORT_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -152,7 +177,7 @@ impl Control {
         loop {
             tokio::select! {
                 message = subscriptions.deltas.next() => match message {
-                    Some(message) => self.take_deltas(message, &mut subscriptions.deltas, &loaded).await,
+                    Some(message) => self.take_deltas(message, &mut subscriptions.deltas, loaded).await,
                     None => return,
                 },
                 message = subscriptions.announces.next() => match message {
@@ -163,7 +188,7 @@ impl Control {
                     Some(message) => self.explain(message).await,
                     None => return,
                 },
-                Some(result) = load_results.recv() => self.take_snapshot(result, &loaded),
+                Some(result) = load_results.recv() => self.take_snapshot(result, loaded),
                 Ok(()) = bus_state.changed() => self.note_bus(*bus_state.borrow_and_update()),
                 Ok(()) = leaving.changed() => { self.leaving = *leaving.borrow_and_update(); self.changed = true; }
                 _ = look.tick() => self.look().await,
@@ -183,7 +208,7 @@ impl Control {
             if let (Ok(deltas), Ok(announces), Ok(explains)) = (deltas, announces, explains) {
                 return Subscriptions { deltas, announces, explains };
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(SUBSCRIBE_AGAIN).await;
         }
     }
 
@@ -220,6 +245,7 @@ impl Control {
         more: &mut Subscription,
         loaded: &mpsc::Sender<fetch::Loaded>,
     ) {
+        self.managers_ms = Some(clock::now_ms());
         for message in batch(first, more).await {
             match incoming::read_delta(&message.payload) {
                 Ok(delta) if self.loading => {
@@ -239,26 +265,33 @@ impl Control {
     async fn take_announces(&mut self, first: Message, more: &mut Subscription) {
         for message in batch(first, more).await {
             match decode(&message.payload) {
-                Ok(announce) => self.changed |= self.state.apply_announce(announce, clock::now_ms()),
+                Ok(announce) => {
+                    let outcome = self.state.apply_announce(announce, clock::now_ms());
+                    if outcome == AnnounceOutcome::Changed {
+                        (self.changed, self.dirty) = (true, true);
+                    }
+                }
                 Err(error) => tracing::warn!(%error, "an announcement was refused"),
             }
         }
     }
 
-    /// Compiles, swaps, waits until every worker serves it, and only then tells the managers.
+    /// Compiles, swaps, waits until every worker serves it, and only then tells the managers: at once where they may
+    /// wait for it, else (loads are new) with the next report.
     async fn publish(&mut self) {
-        if self.state.commit(clock::now_ns()) {
-            self.dirty = true;
-            self.changed = true;
-        }
-        if !self.changed {
+        if !self.state.commit(clock::now_ns()) && !self.changed {
             return;
         }
-        self.changed = false;
         let (view, before) = (view_of(&self.state), self.shared.view());
-        if !view.table.same(&before.table) || view.revision != before.revision || view.inside != before.inside
+        if !view.table.same(&before.table)
+            || view.revision != before.revision
+            || view.inside != before.inside
+            || view.loaded != before.loaded
         {
             self.shared.publish(view);
+        }
+        if !std::mem::take(&mut self.changed) {
+            return;
         }
         self.draining = self.in_flight_to_draining();
         let report = GatewayReport {
@@ -285,7 +318,9 @@ impl Control {
 
     /// Looks at what changes without a message: silence, requests that end.
     async fn look(&mut self) {
-        self.state.expire(clock::now_ms(), self.up_since_ms);
+        if self.state.expire(clock::now_ms(), self.up_since_ms, self.managers_ms) {
+            (self.changed, self.dirty) = (true, true);
+        }
         self.changed |= self.draining != self.in_flight_to_draining();
         let writing = self.writing.as_ref().is_some_and(|writing| !writing.is_finished());
         if !writing && self.written.elapsed() >= SNAPSHOT_INTERVAL {

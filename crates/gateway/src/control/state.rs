@@ -3,6 +3,7 @@
 
 use super::incoming::{Delta, Items, Unreadable};
 use super::snapshot_file::Snapshot;
+use crate::request::head;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,11 +36,24 @@ pub(crate) enum DeltaOutcome {
     Gap,
 }
 
+/// What became of an announcement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnnounceOutcome {
+    /// It is an old one.
+    Old,
+    /// Only loads and the like are new: nobody waits to hear that it was heard.
+    Refreshed,
+    /// Instances, or the cell itself, are others than before.
+    Changed,
+}
+
 /// Everything that the gateway knows.
 pub(crate) struct State {
     table: Table,
     items: BTreeMap<ItemKey, Arc<Item>>,
     revision: Revision,
+    /// A complete set of items was taken once.
+    loaded: bool,
     epoch: u64,
     cells: BTreeMap<CellId, HeardCell>,
     refused: BTreeMap<String, String>,
@@ -55,6 +69,7 @@ impl State {
             table: Table::new(place),
             items: BTreeMap::new(),
             revision: Revision(0),
+            loaded: false,
             epoch: 0,
             cells: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -71,6 +86,11 @@ impl State {
     /// Revision of the hard state.
     pub(crate) fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// Whether there is a routing table at all, an empty one included.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded
     }
 
     /// Items that could not be used, and why.
@@ -125,6 +145,7 @@ impl State {
             self.delete(key);
         }
         self.revision = revision;
+        self.loaded = true;
     }
 
     /// Applies a delta if it fits.
@@ -157,20 +178,24 @@ impl State {
         DeltaOutcome::Applied
     }
 
-    /// Takes in a cell's announcement; `false` = it is an old one.
-    pub(crate) fn apply_announce(&mut self, announce: CellAnnounce, now_ms: u64) -> bool {
+    /// Takes in a cell's announcement.
+    pub(crate) fn apply_announce(&mut self, announce: CellAnnounce, now_ms: u64) -> AnnounceOutcome {
         let known = self.cells.get(&announce.cell);
         let order = |a: &CellAnnounce| (a.incarnation, a.seq);
         if known.is_some_and(|known| order(&known.announce) >= order(&announce)) {
-            return false;
+            return AnnounceOutcome::Old;
         }
         let source = Source::Cell(announce.cell);
-        if announce.leaving {
-            self.cells.remove(&announce.cell);
-            self.pending.push(Change::DropSource(source));
-            return true;
+        let stale = known.is_some_and(|known| known.stale);
+        let same = !stale && known.is_some_and(|known| serve_the_same(&known.announce, &announce));
+        if let Some(known) = self.cells.remove(&announce.cell) {
+            self.forgive(&known.announce);
         }
-        if known.is_some_and(|known| known.stale) {
+        if announce.leaving {
+            self.pending.push(Change::DropSource(source));
+            return AnnounceOutcome::Changed;
+        }
+        if stale {
             self.pending.push(Change::Stale { source: source.clone(), stale: false });
         }
         let endpoints =
@@ -178,31 +203,53 @@ impl State {
         self.pending.push(Change::Endpoints { source, endpoints });
         let (id, announce) = (announce.cell, Arc::new(announce));
         self.cells.insert(id, HeardCell { announce, heard_ms: now_ms, stale: false });
-        true
+        if same { AnnounceOutcome::Refreshed } else { AnnounceOutcome::Changed }
     }
 
-    /// Judges silence. Nothing is judged while the bus is down, since when all are silent at once: that is silence of
-    /// the bus, not death of everybody.
-    pub(crate) fn expire(&mut self, now_ms: u64, bus_up_since_ms: Option<u64>) {
-        let Some(up_ms) = bus_up_since_ms else { return };
-        let silent = |cell: &HeardCell| now_ms.saturating_sub(cell.heard_ms.max(up_ms));
-        if self.cells.values().all(|cell| silent(cell) >= STALE_MS) {
-            return;
+    /// The table judges the cell's endpoints anew.
+    fn forgive(&mut self, announce: &CellAnnounce) {
+        if !self.refused.is_empty() {
+            for instance in &announce.instances {
+                self.refused.remove(&format!("endpoint {}", instance.instance));
+            }
         }
-        let mut gone = Vec::new();
+    }
+
+    /// Judges silence; `true` = something changed. Nothing is judged while the bus is down, since when all are silent at
+    /// once: that is silence of the bus, not death of everybody. Of a single cell that proves nothing, so there it takes
+    /// the silence of the managers too.
+    pub(crate) fn expire(
+        &mut self,
+        now_ms: u64,
+        bus_up_since_ms: Option<u64>,
+        managers_heard_ms: Option<u64>,
+    ) -> bool {
+        let Some(up_ms) = bus_up_since_ms else { return false };
+        let silent = |cell: &HeardCell| now_ms.saturating_sub(cell.heard_ms.max(up_ms));
+        let managers_speak = managers_heard_ms.is_some_and(|at| now_ms.saturating_sub(at) < STALE_MS);
+        let all_silent = self.cells.values().all(|cell| silent(cell) >= STALE_MS);
+        if all_silent && (self.cells.len() > 1 || !managers_speak) {
+            return false;
+        }
+        let (mut gone, mut changed) = (Vec::new(), false);
         for (id, cell) in &mut self.cells {
             let silent = silent(cell);
             if silent >= FORGET_MS {
                 gone.push(*id);
             } else if silent >= STALE_MS && !cell.stale {
                 cell.stale = true;
+                changed = true;
                 self.pending.push(Change::Stale { source: Source::Cell(*id), stale: true });
             }
         }
         for id in gone {
-            self.cells.remove(&id);
+            if let Some(cell) = self.cells.remove(&id) {
+                self.forgive(&cell.announce);
+            }
+            changed = true;
             self.pending.push(Change::DropSource(Source::Cell(id)));
         }
+        changed
     }
 
     /// Compiles what has come since the last commit into the table; `true` = it is another one now.
@@ -227,7 +274,19 @@ impl State {
     }
 
     fn put(&mut self, key: ItemKey, item: &Item) {
-        self.refused.remove(&text_of(&key));
+        let name = text_of(&key);
+        self.refused.remove(&name);
+        if let Item::Space { lanes, .. } = item
+            && !lanes.header.is_empty()
+            && !head::can_name_lanes(&lanes.header)
+        {
+            let why = format!(
+                "lanes.header: {:?} is a header that gateways drop or write themselves",
+                lanes.header
+            );
+            self.refused.insert(name, why);
+            return;
+        }
         self.pending.push(match item.clone() {
             Item::Route(route) => Change::PutRoute(route),
             Item::App { app, upstream, stopped, lanes } => Change::PutApp { app, upstream, stopped, lanes },
@@ -262,6 +321,28 @@ fn text_of(key: &ItemKey) -> String {
         ItemKey::App(app) => format!("app {app}"),
         ItemKey::Space(space) => format!("space {space}"),
     }
+}
+
+/// Whether two announcements of a cell say the same but for loads and the like.
+fn serve_the_same(one: &CellAnnounce, other: &CellAnnounce) -> bool {
+    let place = |cell: &CellAnnounce| {
+        (cell.incarnation, cell.place.clone(), cell.address.clone(), cell.leaving, cell.desired)
+    };
+    let same = |(one, other): (&InstanceReport, &InstanceReport)| {
+        one.instance == other.instance
+            && one.app == other.app
+            && one.lane == other.lane
+            && one.release == other.release
+            && one.port == other.port
+            && one.protocol == other.protocol
+            && one.weight == other.weight
+            && one.state == other.state
+            && one.state_ms == other.state_ms
+            && one.restarts == other.restarts
+    };
+    place(one) == place(other)
+        && one.instances.len() == other.instances.len()
+        && one.instances.iter().zip(&other.instances).all(same)
 }
 
 fn endpoint(cell: &CellAnnounce, instance: &InstanceReport) -> Option<EndpointSpec> {

@@ -1,4 +1,4 @@
-use super::state::{DeltaOutcome, FORGET_MS, STALE_MS, State};
+use super::state::{AnnounceOutcome, DeltaOutcome, FORGET_MS, STALE_MS, State};
 use towpath_types::{Place, Revision};
 use towpath_wire::cell::CellAnnounce;
 use towpath_wire::gateway::{GatewayDelta, Item};
@@ -129,44 +129,114 @@ fn a_silent_cell_is_stale_then_gone_but_silence_of_all_is_not() {
     let mut state = State::new(Place::default());
     state.apply_snapshot(Revision(1), items(&["shop"]));
     for cell in [1, 2] {
-        assert!(state.apply_announce(announce(cell, 1, 2), 0));
+        assert_eq!(state.apply_announce(announce(cell, 1, 2), 0), AnnounceOutcome::Changed);
     }
     state.commit(1);
     assert_eq!(endpoints(&state), 4);
-    state.expire(FORGET_MS * 2, Some(0));
+    state.expire(FORGET_MS * 2, Some(0), None);
     assert!(!state.commit(2), "all are silent at once");
     let now = FORGET_MS * 2;
-    assert!(state.apply_announce(announce(1, 2, 2), now));
-    state.expire(now, None);
+    assert_eq!(state.apply_announce(announce(1, 2, 2), now), AnnounceOutcome::Refreshed);
+    state.expire(now, None, None);
     assert!(!state.commit(3), "the bus is down");
-    state.expire(now, Some(now - STALE_MS + 1));
+    state.expire(now, Some(now - STALE_MS + 1), None);
     assert!(!state.commit(4), "the bus came back just now");
-    state.expire(now, Some(now - STALE_MS));
+    state.expire(now, Some(now - STALE_MS), None);
     assert!(state.commit(5), "stale");
     assert_eq!(endpoints(&state), 4);
     state.apply_announce(announce(1, 3, 2), now + FORGET_MS);
-    state.expire(now + FORGET_MS, Some(0));
+    state.expire(now + FORGET_MS, Some(0), None);
     assert!(state.commit(6));
     assert_eq!(endpoints(&state), 2);
     assert_eq!(state.heard().len(), 1);
 }
 
 #[test]
+fn a_cell_that_is_alone_dies_too_as_long_as_managers_speak() {
+    let mut state = State::new(Place::default());
+    state.apply_snapshot(Revision(1), items(&["shop"]));
+    state.apply_announce(announce(1, 1, 2), 0);
+    state.commit(1);
+    assert!(!state.expire(STALE_MS, Some(0), Some(0)), "managers are silent too: it is the bus");
+    assert!(state.expire(STALE_MS, Some(0), Some(STALE_MS - 1)), "stale");
+    assert!(!state.expire(STALE_MS + 1, Some(0), Some(STALE_MS)), "once");
+    assert!(state.expire(FORGET_MS, Some(0), Some(FORGET_MS)), "forgotten");
+    state.commit(2);
+    assert_eq!(endpoints(&state), 0);
+}
+
+#[test]
+fn loads_alone_are_no_change() {
+    let mut state = State::new(Place::default());
+    state.apply_snapshot(Revision(1), items(&["shop"]));
+    assert_eq!(state.apply_announce(announce(1, 1, 2), 0), AnnounceOutcome::Changed);
+    let mut loaded = announce(1, 2, 2);
+    loaded.host.cpu = 0.9;
+    loaded.instances[1].memory_bytes = 77;
+    assert_eq!(state.apply_announce(loaded, 0), AnnounceOutcome::Refreshed);
+    assert_eq!(state.heard().values().next().unwrap().seq, 2);
+    let mut draining = announce(1, 3, 2);
+    draining.instances[0].state = towpath_wire::cell::InstanceState::Draining;
+    assert_eq!(state.apply_announce(draining, 0), AnnounceOutcome::Changed);
+    assert_eq!(state.apply_announce(announce(1, 4, 1), 0), AnnounceOutcome::Changed);
+    let mut restarted = announce(1, 1, 1);
+    restarted.incarnation.0 = 2;
+    assert_eq!(state.apply_announce(restarted, 0), AnnounceOutcome::Changed);
+}
+
+#[test]
+fn a_refused_endpoint_is_forgiven_with_the_next_announcement() {
+    let mut state = State::new(Place::default());
+    state.apply_snapshot(Revision(1), items(&["shop"]));
+    let mut twice = announce(1, 1, 1);
+    twice.instances.push(twice.instances[0].clone());
+    state.apply_announce(twice, 0);
+    state.commit(1);
+    assert_eq!(state.refused().len(), 1);
+    state.apply_announce(announce(1, 2, 1), 0);
+    state.commit(2);
+    assert!(state.refused().is_empty(), "{:?}", state.refused());
+}
+
+#[test]
+fn a_lane_header_that_never_arrives_is_refused() {
+    let space = |header: &str| {
+        let mut items = items(&["shop"]);
+        if let Some(Item::Space { lanes, .. }) = items.first_mut() {
+            lanes.header = header.into();
+        }
+        items
+    };
+    let mut state = State::new(Place::default());
+    for header in ["Connection", "X-Request-Id", "baggage", "x_forwarded_for", "content-length", "no header"]
+    {
+        state.apply_snapshot(Revision(1), space(header));
+        state.commit(1);
+        let why = state.refused().get("space default/default");
+        assert!(why.is_some_and(|why| why.contains("lanes.header")), "{header}: {why:?}");
+    }
+    for header in ["x-lane", ""] {
+        state.apply_snapshot(Revision(2), space(header));
+        assert!(state.refused().is_empty(), "{header}: {:?}", state.refused());
+    }
+}
+
+#[test]
 fn old_announcements_are_ignored_and_leaving_cells_forgotten_at_once() {
     let mut state = State::new(Place::default());
     state.apply_snapshot(Revision(1), items(&["shop"]));
-    assert!(state.apply_announce(announce(1, 5, 2), 0));
-    assert!(!state.apply_announce(announce(1, 5, 0), 0));
-    assert!(!state.apply_announce(announce(1, 4, 0), 0));
+    assert_eq!(state.apply_announce(announce(1, 5, 2), 0), AnnounceOutcome::Changed);
+    assert_eq!(state.apply_announce(announce(1, 5, 0), 0), AnnounceOutcome::Old);
+    assert_eq!(state.apply_announce(announce(1, 4, 0), 0), AnnounceOutcome::Old);
     let mut restarted = announce(1, 1, 1);
     restarted.incarnation.0 = 2;
-    assert!(state.apply_announce(restarted.clone(), 0));
+    assert_eq!(state.apply_announce(restarted.clone(), 0), AnnounceOutcome::Changed);
     state.commit(1);
     assert_eq!(endpoints(&state), 1);
     assert_eq!(state.inside(), ["10.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
     restarted.seq = 2;
     restarted.leaving = true;
-    assert!(state.apply_announce(restarted, 0));
+    assert_eq!(state.apply_announce(restarted, 0), AnnounceOutcome::Changed);
     state.commit(2);
     assert_eq!(endpoints(&state), 0);
     assert!(state.heard().is_empty());

@@ -55,7 +55,9 @@ pub(crate) fn choose(
         let client = record.client();
         let inside = view.inside.binary_search(&client).is_ok();
         let request = View { headers, uri: &record.uri, client, inside, present: record.present };
-        let matched = table.find(record.host(), record.uri.path().as_bytes()).ok_or(NoPick::NoRoute)?;
+        // Before the first snapshot nobody knows which routes there are.
+        let none = if view.loaded { NoPick::NoRoute } else { NoPick::NoEndpoint };
+        let matched = table.find(record.host(), record.uri.path().as_bytes()).ok_or(none)?;
         let now = if tried.is_empty() { record.started_ns() } else { clock::now_ns() };
         if tried.is_empty() {
             matched.budget().request(now);

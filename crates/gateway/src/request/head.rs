@@ -88,6 +88,13 @@ pub(crate) fn filter_trailers(trailers: &mut HeaderMap, lane_header: &str) {
     }
 }
 
+/// Whether a request header of this name can carry a lane: one that we drop or write ourselves cannot.
+pub(crate) fn can_name_lanes(name: &str) -> bool {
+    HeaderName::from_bytes(name.as_bytes()).is_ok_and(|name| {
+        passes(&name) && !matches!(name.as_str(), "baggage" | "cookie" | "expect" | "tracestate" | "trailer")
+    })
+}
+
 /// CGI-like servers read `_` in a name as `-`.
 fn imitates_ours(name: &str) -> bool {
     let same = |ours: &str| {

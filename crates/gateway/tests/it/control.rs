@@ -1,12 +1,12 @@
 //! The gateway on the bus: snapshot, deltas, announcements, reports, explanations.
 
-use crate::support::{PATIENCE, Rig, World, instance_id};
+use crate::support::{Client, PATIENCE, Rig, World, instance_id};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use towpath_bus::{Bus, BusState, MemoryBus, Subscription};
+use towpath_bus::{Bus, BusError, BusState, MemoryBus, Message, Subscription, SubscriptionSource};
 use towpath_testkit::{HttpApp, wait};
 use towpath_types::Revision;
 use towpath_wire::cell::CellAnnounce;
@@ -184,6 +184,89 @@ async fn a_gateway_starts_again_from_its_snapshot_with_nobody_on_the_bus() {
         let rig = Rig::start_in(copy, |_| {}, bus).await;
         assert_eq!(get(&rig, "shop.localhost", "/status/200").await, 200);
     }
+}
+
+/// A bus that ends every subscription when it is told to.
+struct EndingBus {
+    bus: MemoryBus,
+    ends: tokio::sync::watch::Sender<u64>,
+}
+
+struct EndingSource {
+    inner: Subscription,
+    ends: tokio::sync::watch::Receiver<u64>,
+}
+
+#[async_trait::async_trait]
+impl SubscriptionSource for EndingSource {
+    async fn next(&mut self) -> Option<Message> {
+        tokio::select! {
+            message = self.inner.next() => message,
+            _ = self.ends.changed() => None,
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        0
+    }
+}
+
+#[async_trait::async_trait]
+impl Bus for EndingBus {
+    async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
+        self.bus.publish(subject, payload).await
+    }
+
+    async fn request(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, BusError> {
+        self.bus.request(subject, payload, timeout).await
+    }
+
+    async fn subscribe(&self, pattern: &str) -> Result<Subscription, BusError> {
+        let inner = self.bus.subscribe(pattern).await?;
+        Ok(Subscription::new(Box::new(EndingSource { inner, ends: self.ends.subscribe() })))
+    }
+
+    async fn subscribe_queue(&self, pattern: &str, queue: &str) -> Result<Subscription, BusError> {
+        self.bus.subscribe_queue(pattern, queue).await
+    }
+
+    fn state(&self) -> tokio::sync::watch::Receiver<BusState> {
+        self.bus.state()
+    }
+
+    async fn flush(&self) -> Result<(), BusError> {
+        self.bus.flush().await
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_that_ends_is_made_again() {
+    let world = World::new().app("shop", json!({}));
+    let mut others = Others::start(&world, 5).await;
+    let bus = Arc::new(EndingBus { bus: others.bus.clone(), ends: tokio::sync::watch::Sender::new(0) });
+    let _rig = Rig::start_in(towpath_testkit::temp_dir(), |_| {}, Some(bus.clone())).await;
+    others.report("the snapshot", |report| report.revision == Revision(5)).await;
+    bus.ends.send_modify(|times| *times += 1);
+    wait::poll_until(PATIENCE, "another snapshot", || {
+        (others.snapshots.load(Ordering::SeqCst) == 2).then_some(())
+    })
+    .await;
+    others.delta(5, 6, Vec::new()).await;
+    others.report("a delta", |report| report.revision == Revision(6)).await;
+}
+
+#[tokio::test]
+async fn without_any_table_the_gateway_is_not_well_and_knows_no_404() {
+    let rig = Rig::start_in(towpath_testkit::temp_dir(), |_| {}, Some(Arc::new(MemoryBus::new()))).await;
+    let health = |rig: &Rig| {
+        let admin = rig.gateway.as_ref().unwrap().admin_address().unwrap();
+        Client::connect(admin).request("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").status
+    };
+    assert_eq!(health(&rig), 503);
+    assert_eq!(get(&rig, "shop.localhost", "/").await, 503);
+    let rig = Rig::start(World::new()).await;
+    assert_eq!(health(&rig), 200);
+    assert_eq!(get(&rig, "shop.localhost", "/").await, 404);
 }
 
 #[tokio::test]
