@@ -1,7 +1,9 @@
 //! The first tokens: an operator's for whoever installed the platform, and one for the cell beside this manager.
 //!
 //! A token file that is there already and holds a well-formed token is believed: its hash is put into the store. So a
-//! token may be handed to several managers by whatever brings out their files.
+//! token may be handed to several managers by whatever brings out their files. Once there is an operator, what a file
+//! holds is left alone, so that a token that was removed does not come back; but a file that is gone is made anew with
+//! another token, so that whoever owns the data directory is not locked out for good.
 
 use super::auth;
 use crate::core::{Core, keys};
@@ -33,16 +35,29 @@ pub(crate) enum FirstTokenError {
 /// Makes what is missing. Called once this manager is a member and its cache is loaded.
 pub(crate) async fn ensure(core: &Core) -> Result<(), FirstTokenError> {
     let settings = &core.settings;
-    if let Some(path) = &settings.first_token_file
-        && !has_role(core, Role::Operator)
-    {
-        ensure_file(core, path, "first", Role::Operator).await?;
+    if let Some(path) = &settings.first_token_file {
+        if !has_role(core, Role::Operator) {
+            ensure_file(core, path, "first", Role::Operator).await?;
+        } else if is_missing(path) {
+            // Under a name of its own: the file may be another manager's, which still uses the token `first`.
+            let name = format!("first-{}", core.manager.short());
+            tracing::warn!(file = %path.display(), name, "the operator's token file is gone; earlier tokens stay valid");
+            ensure_file(core, path, &name, Role::Operator).await?;
+        }
     }
     if let Some(path) = &settings.cell_token_file {
         // Each manager has a name of its own for it, so that they do not replace each other's.
         ensure_file(core, path, &format!("cell-{}", core.manager.short()), Role::Cell).await?;
     }
     Ok(())
+}
+
+/// Whether there is no file, or an empty one.
+fn is_missing(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(metadata) => metadata.len() == 0,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
 }
 
 fn has_role(core: &Core, role: Role) -> bool {

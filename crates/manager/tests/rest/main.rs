@@ -19,4 +19,5 @@ mod platform;
 mod push;
 mod resources;
 mod stager;
+mod tokens;
 mod uploads;
