@@ -10,15 +10,16 @@ use crate::core::{Core, keys};
 use crate::operations::read_log;
 use axum::extract::State;
 use axum::response::Response;
-use futures::future::join_all;
+use futures::StreamExt;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use towpath_bus::Subscription;
-use towpath_types::{AppRef, CellId, InstanceId, LaneName};
+use towpath_types::{AppRef, CellId, InstanceId, LaneName, SpaceRef};
 use towpath_wire::log::{LogChunk, LogLine, LogSource};
 use towpath_wire::{decode, subject};
 
@@ -30,8 +31,14 @@ const TAIL: usize = 100;
 const LEASE: Duration = Duration::from_secs(30);
 /// It is asked again that often.
 const RENEW: Duration = Duration::from_secs(10);
-/// Instances that a stream follows at most.
-const MAX_FOLLOWED: usize = 256;
+/// Pause before a cell that could not be asked is asked again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Instances that are read or followed at most.
+const MAX_INSTANCES: usize = 256;
+/// Cells that are asked at the same time.
+const ASKED: usize = 16;
+/// Lines of all instances together, about.
+const MAX_LINES: usize = 200_000;
 
 in_space! {
     /// Which lines.
@@ -98,11 +105,13 @@ struct Target {
     cell: CellId,
     lane: LaneName,
     ordinal: Option<u32>,
+    /// It is gone; its cell keeps its log for a while.
+    past: bool,
 }
 
 impl From<InstanceView> for Target {
     fn from(view: InstanceView) -> Self {
-        Self { instance: view.id, cell: view.cell, lane: view.lane, ordinal: view.ordinal }
+        Self { instance: view.id, cell: view.cell, lane: view.lane, ordinal: view.ordinal, past: false }
     }
 }
 
@@ -135,7 +144,8 @@ pub(crate) async fn app_logs(
     let app = query.app(&app)?;
     state.read_existing(&keys::app_key(&app), format!("app {}", app.app)).await?;
     let lane = query.lane.clone();
-    let find = move |state: &ApiState| find_targets(state, &app, lane.as_ref());
+    let space = app.space_ref();
+    let find = move |state: &ApiState| find_targets(state, &space, Some(&app), lane.as_ref());
     answer(&state, &query, find).await
 }
 
@@ -151,12 +161,9 @@ pub(crate) async fn instance_logs(
     let id: InstanceId = name("id", &id)?;
     let space = query.space();
     let find = move |state: &ApiState| -> Vec<Target> {
-        state
-            .instances(&space, None, None)
-            .into_iter()
-            .filter(|view| view.id == id)
-            .map(Target::from)
-            .collect()
+        let mut targets = find_targets(state, &space, None, None);
+        targets.retain(|target| target.instance == id);
+        targets
     };
     if find(&state).is_empty() {
         return Err(Problem::not_found(format!("instance {id} in {}", query.space())));
@@ -164,8 +171,31 @@ pub(crate) async fn instance_logs(
     answer(&state, &query, find).await
 }
 
-fn find_targets(state: &ApiState, app: &AppRef, lane: Option<&LaneName>) -> Vec<Target> {
-    state.instances(&app.space_ref(), Some(app), lane).into_iter().map(Target::from).collect()
+/// Instances that are there, and behind them those that are gone because of which a version failed.
+fn find_targets(
+    state: &ApiState,
+    space: &SpaceRef,
+    app: Option<&AppRef>,
+    lane: Option<&LaneName>,
+) -> Vec<Target> {
+    let mut targets: Vec<Target> = state.instances(space, app, lane).into_iter().map(Target::from).collect();
+    let present: BTreeSet<InstanceId> = targets.iter().map(|target| target.instance).collect();
+    let cache = &state.core.cache;
+    for (name, group) in app.map_or_else(|| cache.groups(), |app| cache.groups_of(app)) {
+        if name.app.space_ref() != *space || lane.is_some_and(|lane| name.lane != *lane) {
+            continue;
+        }
+        targets.extend(group.status.casualties.iter().filter(|gone| !present.contains(&gone.instance)).map(
+            |gone| Target {
+                instance: gone.instance,
+                cell: gone.cell,
+                lane: name.lane.clone(),
+                ordinal: None,
+                past: true,
+            },
+        ));
+    }
+    targets
 }
 
 async fn answer<F>(state: &ApiState, query: &LogsQuery, find: F) -> Outcome<Response>
@@ -180,22 +210,52 @@ where
         let state = state.clone();
         return Ok(stream(&state.clone(), move |out| follow_all(state, find, tail, out)));
     }
-    let targets = find(state);
-    let read = join_all(
-        targets
-            .iter()
-            .map(|target| read_log(&state.core, target.cell, target.instance, tail, Duration::ZERO)),
-    );
+    let core = &state.core;
+    let read = |target: Target| async move {
+        let lines = read_log(core, target.cell, target.instance, tail, Duration::ZERO).await;
+        lines.map_err(|error| error.to_string())
+    };
+    Ok(read_answer(false, &read_all(find(state), read).await))
+}
+
+/// Reads the last lines of instances: of so many, and so many at a time, that neither the cells nor this manager's
+/// memory are overrun. What is left out is told.
+async fn read_all<F, Fut>(targets: Vec<Target>, read: F) -> LogsView
+where
+    F: Fn(Target) -> Fut,
+    Fut: Future<Output = Result<Vec<LogLine>, String>>,
+{
     let (mut lines, mut missing) = (Vec::new(), Vec::new());
-    for (target, answer) in targets.iter().zip(read.await) {
+    // The log of an only one that is gone was asked for by its id.
+    let (count, asked_for) = (targets.len(), targets.len() == 1);
+    let left_out = targets.get(MAX_INSTANCES.min(count)..).unwrap_or_default().to_vec();
+    let answers = futures::stream::iter(targets.into_iter().take(MAX_INSTANCES))
+        .map(|target| {
+            let answer = read(target.clone());
+            async move { (target, answer.await) }
+        })
+        .buffered(ASKED);
+    let mut answers = std::pin::pin!(answers);
+    let mut unread = Vec::new();
+    while let Some((target, answer)) = answers.next().await {
         match answer {
+            Ok(_) if lines.len() >= MAX_LINES => unread.push(target),
             Ok(read) => lines.extend(read.into_iter().map(|line| target.line(line))),
-            Err(error) => missing.push(MissingLog { instance: target.instance, why: error.to_string() }),
+            // Its cell has forgotten it, as it may.
+            Err(_) if target.past && !asked_for => {}
+            Err(why) => missing.push(MissingLog { instance: target.instance, why }),
         }
     }
+    missing.extend(unread.iter().chain(&left_out).map(|target| MissingLog {
+        instance: target.instance,
+        why: format!(
+            "too much to read at once ({MAX_INSTANCES} instances and {MAX_LINES} lines at most); ask for fewer lines, or \
+             for this instance alone"
+        ),
+    }));
     // A stable sort: lines of one instance keep their order.
     lines.sort_by_key(|line| line.at_ms);
-    Ok(read_answer(false, &LogsView { lines, missing }))
+    LogsView { lines, missing }
 }
 
 /// Follows every instance that is there or comes, until the client goes.
@@ -210,7 +270,7 @@ where
     loop {
         ticks.mark_unchanged();
         let present: BTreeMap<InstanceId, Target> =
-            find(&state).into_iter().take(MAX_FOLLOWED).map(|target| (target.instance, target)).collect();
+            find(&state).into_iter().take(MAX_INSTANCES).map(|target| (target.instance, target)).collect();
         for (id, target) in &present {
             if followed.contains_key(id) {
                 continue;
@@ -242,35 +302,88 @@ where
     }
 }
 
-/// Follows one instance until its cell no longer knows it.
+/// Follows one instance until nobody knows it any more. A cell that does not answer, or a bus that is away, is tried
+/// again.
 async fn follow_one(core: Arc<Core>, target: Target, tail: usize, out: mpsc::Sender<Frame>) {
+    let mut sent = Sent::default();
+    let mut tail = tail;
+    loop {
+        if follow_once(&core, &target, &mut tail, &mut sent, &out).await.is_err() {
+            return;
+        }
+        let known =
+            core.soft.instance(target.instance).is_some() || core.cache.group_of(target.instance).is_some();
+        if target.past || !known {
+            return;
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// The newest lines that were sent, to tell what is new after an interruption.
+#[derive(Debug, Default)]
+struct Sent {
+    at_ms: u64,
+    /// Texts of that time.
+    texts: HashSet<String>,
+}
+
+impl Sent {
+    fn note(&mut self, line: &LogLine) {
+        if line.at_ms > self.at_ms {
+            self.at_ms = line.at_ms;
+            self.texts.clear();
+        }
+        if line.at_ms == self.at_ms {
+            self.texts.insert(line.text.clone());
+        }
+    }
+
+    fn is_new(&self, line: &LogLine) -> bool {
+        line.at_ms > self.at_ms || (line.at_ms == self.at_ms && !self.texts.contains(&line.text))
+    }
+}
+
+/// Follows until the cell does not answer. Error: the client went.
+async fn follow_once(
+    core: &Core,
+    target: &Target,
+    tail: &mut usize,
+    sent: &mut Sent,
+    out: &mpsc::Sender<Frame>,
+) -> Result<(), mpsc::error::SendError<Frame>> {
     // Listen first, so that nothing falls between the last lines and the next ones.
-    let Ok(mut chunks) = core.bus.subscribe(&subject::instance_log(target.instance)).await else { return };
-    let Ok(lines) = read_log(&core, target.cell, target.instance, tail, LEASE).await else { return };
+    let Ok(mut chunks) = core.bus.subscribe(&subject::instance_log(target.instance)).await else {
+        return Ok(());
+    };
+    let lease = if target.past { Duration::ZERO } else { LEASE };
+    let Ok(lines) = read_log(core, target.cell, target.instance, *tail, lease).await else { return Ok(()) };
+    // After an interruption, everything that was not sent yet is wanted.
+    *tail = MAX_TAIL;
     // Lines that came while the question was answered may be in both.
     let mut shown: HashSet<(u64, String)> =
         lines.iter().rev().take(1000).map(|line| (line.at_ms, line.text.clone())).collect();
-    for line in lines {
-        if out.send(Frame::json("line", None, &target.line(line))).await.is_err() {
-            return;
-        }
+    let fresh: Vec<LogLine> = lines.into_iter().filter(|line| sent.is_new(line)).collect();
+    for line in fresh {
+        sent.note(&line);
+        out.send(Frame::json("line", None, &target.line(line))).await?;
+    }
+    if target.past {
+        return Ok(());
     }
     let mut next_seq = None;
     let mut renew = tokio::time::interval_at(tokio::time::Instant::now() + RENEW, RENEW);
     loop {
         tokio::select! {
             chunk = next_chunk(&mut chunks) => {
-                let Some(chunk) = chunk else { return };
-                if relay(&target, chunk, &mut next_seq, &mut shown, &out).await.is_err() {
-                    return;
-                }
+                let Some(chunk) = chunk else { return Ok(()) };
+                chunk.lines.iter().for_each(|line| sent.note(line));
+                relay(target, chunk, &mut next_seq, &mut shown, out).await?;
             }
             _ = renew.tick() => {
                 shown.clear();
-                if read_log(&core, target.cell, target.instance, 0, LEASE).await.is_err()
-                    && core.soft.instance(target.instance).is_none()
-                {
-                    return;
+                if read_log(core, target.cell, target.instance, 0, LEASE).await.is_err() {
+                    return Ok(());
                 }
             }
         }
@@ -309,4 +422,50 @@ async fn relay(
     }
     *next_seq = Some(expected.max(chunk.seq + count));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn target(n: usize) -> Target {
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&n.to_be_bytes());
+        let (instance, cell) = (InstanceId::mint(1, random), CellId::mint(1, random));
+        Target { instance, cell, lane: LaneName::base(), ordinal: None, past: false }
+    }
+
+    fn line(at_ms: u64) -> LogLine {
+        LogLine { at_ms, source: LogSource::Stdout, text: at_ms.to_string() }
+    }
+
+    #[tokio::test]
+    async fn few_are_asked_at_a_time_and_who_is_left_out_is_told() {
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let read = |_| async {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok(vec![line(2), line(3)])
+        };
+        let view = read_all((0..MAX_INSTANCES + 3).map(target).collect(), read).await;
+        assert!((2..=ASKED).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+        assert_eq!((view.lines.len(), view.missing.len()), (2 * MAX_INSTANCES, 3));
+        let much = |_| async { Ok((0..MAX_LINES as u64).map(line).collect()) };
+        let view = read_all((0..2).map(target).collect(), much).await;
+        assert_eq!((view.lines.len(), view.missing.len()), (MAX_LINES, 1));
+    }
+
+    #[test]
+    fn after_an_interruption_what_was_sent_is_not_sent_again() {
+        let mut sent = Sent::default();
+        for at_ms in [1, 2, 2] {
+            sent.note(&line(at_ms));
+        }
+        let other = LogLine { text: "other".into(), ..line(2) };
+        let new: Vec<_> =
+            [line(1), line(2), other.clone(), line(3)].into_iter().filter(|l| sent.is_new(l)).collect();
+        assert_eq!(new, [other, line(3)]);
+    }
 }

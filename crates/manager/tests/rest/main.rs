@@ -15,6 +15,7 @@ mod access;
 mod changes;
 mod client;
 mod faults;
+mod logs;
 mod platform;
 mod push;
 mod resources;
