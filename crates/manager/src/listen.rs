@@ -35,6 +35,7 @@ pub(crate) async fn spawn(
 async fn hear(core: &Core, mailboxes: &Mailboxes, mut cells: Subscription, mut gateways: Subscription) {
     let mut bus = core.bus.state();
     let mut tick = tokio::time::interval(TICK);
+    core.soft.note_listener();
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     core.soft.set_bus_up(*bus.borrow_and_update() == BusState::Up);
     let mut settled = false;
@@ -56,6 +57,7 @@ async fn hear(core: &Core, mailboxes: &Mailboxes, mut cells: Subscription, mut g
                 }
             }
             _ = tick.tick() => {
+                core.soft.note_listener();
                 hear_silence(core, mailboxes);
                 if core.soft.settled() != settled {
                     settled = !settled;

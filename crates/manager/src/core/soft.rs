@@ -1,6 +1,7 @@
 //! The soft state: what cells and gateways have announced, with expiry. Never stored.
 //!
-//! While the bus is down, time stands still here: silence of everybody is not death of everybody.
+//! While the bus is down, or this manager stands still, time stands still here, too: silence of everybody is not death of
+//! everybody.
 
 mod entries;
 
@@ -16,6 +17,10 @@ use towpath_wire::gateway::GatewayReport;
 pub const LIVE_MS: u64 = 6_500;
 /// Silence after which it is forgotten altogether, milliseconds.
 const FORGET_MS: u64 = 600_000;
+/// A cell that said that it leaves is forgotten after so long, milliseconds.
+const FORGET_LEFT_MS: u64 = 60_000;
+/// The listener looks every second; when it did not for so long, milliseconds, the manager stood still.
+const STALL_MS: u64 = 3_000;
 /// After a start, and after the bus came back, every gateway has reported within this time, milliseconds.
 const SETTLE_MS: u64 = 2_500;
 
@@ -26,7 +31,7 @@ pub struct HeardCell {
     pub announce: Arc<CellAnnounce>,
     /// Silence since then, milliseconds.
     pub silent_ms: u64,
-    /// Silent for longer than [`LIVE_MS`].
+    /// Silent for longer than [`LIVE_MS`], or it said that it leaves.
     pub lost: bool,
 }
 
@@ -183,7 +188,8 @@ impl SoftState {
                 .values()
                 .map(|entry| {
                     let silent_ms = time.saturating_sub(entry.at_ms);
-                    HeardCell { announce: entry.announce.clone(), silent_ms, lost: silent_ms > LIVE_MS }
+                    let lost = entry.announce.leaving || silent_ms > LIVE_MS;
+                    HeardCell { announce: entry.announce.clone(), silent_ms, lost }
                 })
                 .collect()
         })
@@ -231,6 +237,16 @@ impl SoftState {
         self.read(|inner, time| inner.settled(time))
     }
 
+    /// The listener is at work: it calls this every second. When it did not for a while, that time does not count.
+    pub fn note_listener(&self) {
+        let uptime = self.clock.uptime_ms();
+        self.write(|inner, _| {
+            inner.note_listener(uptime);
+            let time = inner.time_ms(uptime);
+            inner.excuse_if_all_are_silent(time);
+        });
+    }
+
     /// Cells that were silent for longer than `lost_ms` and were not returned by this before. Forgets what has been gone for long.
     pub fn take_lost(&self, lost_ms: u64) -> Vec<CellId> {
         self.write(|inner, time| {
@@ -238,7 +254,10 @@ impl SoftState {
             let forgotten: Vec<CellId> = inner
                 .cells
                 .iter()
-                .filter(|(_, entry)| time.saturating_sub(entry.at_ms) > FORGET_MS)
+                .filter(|(_, entry)| {
+                    let most = if entry.announce.leaving { FORGET_LEFT_MS } else { FORGET_MS };
+                    time.saturating_sub(entry.at_ms) > most
+                })
                 .map(|(cell, _)| *cell)
                 .collect();
             for cell in forgotten {
@@ -248,7 +267,8 @@ impl SoftState {
             inner
                 .cells
                 .iter_mut()
-                .filter(|(_, entry)| time.saturating_sub(entry.at_ms) > lost_ms && !entry.loss_told)
+                .filter(|(_, entry)| !entry.announce.leaving && !entry.loss_told)
+                .filter(|(_, entry)| time.saturating_sub(entry.at_ms) > lost_ms)
                 .map(|(cell, entry)| {
                     entry.loss_told = true;
                     *cell

@@ -1,6 +1,6 @@
 //! What was heard, as it is kept.
 
-use super::{AnnounceChange, HeardInstance, LIVE_MS, SETTLE_MS};
+use super::{AnnounceChange, HeardInstance, LIVE_MS, SETTLE_MS, STALL_MS};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use towpath_types::{CellId, GatewayId, InstanceId};
@@ -28,18 +28,45 @@ pub(super) struct Entries {
     pub(super) cells: BTreeMap<CellId, CellEntry>,
     pub(super) gateways: BTreeMap<GatewayId, GatewayEntry>,
     pub(super) by_instance: HashMap<InstanceId, CellId>,
+    /// Uptime at which the listener was at work last; `None` = nobody listens yet.
+    pub(super) listener_at_ms: Option<u64>,
     /// Uptime at which the bus went down.
     pub(super) down_since_ms: Option<u64>,
-    /// Time that passed while it was down; deadlines do not see it.
+    /// Time that passed while it was down, or the listener stood still; deadlines do not see it.
     pub(super) suspended_ms: u64,
+    /// When silence was looked at last, in time without suspension.
+    pub(super) looked_ms: u64,
     /// When listening began, in time without suspension.
     pub(super) listening_since_ms: Option<u64>,
 }
 
 impl Entries {
-    /// Uptime without the time in which the bus was down.
+    /// Uptime without the time in which the bus was down, or this manager stood still: what was said meanwhile it has yet
+    /// to hear, so whoever looks at the time first must not take that for silence.
     pub(super) fn time_ms(&self, uptime_ms: u64) -> u64 {
-        self.down_since_ms.unwrap_or(uptime_ms).saturating_sub(self.suspended_ms)
+        let heard_to = self.listener_at_ms.map_or(u64::MAX, |at| at.saturating_add(STALL_MS));
+        self.down_since_ms.unwrap_or(uptime_ms).min(heard_to).saturating_sub(self.suspended_ms)
+    }
+
+    /// The listener is at work.
+    pub(super) fn note_listener(&mut self, uptime_ms: u64) {
+        let before = self.time_ms(uptime_ms);
+        self.listener_at_ms = Some(uptime_ms);
+        self.suspended_ms += self.time_ms(uptime_ms).saturating_sub(before);
+    }
+
+    /// While not one cell speaks, it is this manager that hears nothing, or there is nowhere to go: no cell gets any more
+    /// lost by the time since the last look.
+    pub(super) fn excuse_if_all_are_silent(&mut self, time: u64) {
+        let passed = time.saturating_sub(self.looked_ms);
+        self.looked_ms = time;
+        let here = || self.cells.values().filter(|entry| !entry.announce.leaving);
+        if here().all(|entry| time.saturating_sub(entry.at_ms) > LIVE_MS) {
+            for entry in self.cells.values_mut().filter(|entry| !entry.announce.leaving) {
+                let silent = time.saturating_sub(LIVE_MS + 1);
+                entry.at_ms = entry.at_ms.saturating_add(passed).min(silent);
+            }
+        }
     }
 
     pub(super) fn live_gateways(&self, time: u64) -> impl Iterator<Item = &GatewayReport> {
@@ -77,7 +104,8 @@ impl Entries {
         time: u64,
     ) -> AnnounceChange {
         let cell = announce.cell;
-        let returned = old.is_none_or(|old| time.saturating_sub(old.at_ms) > LIVE_MS);
+        let away = |old: &CellEntry| old.announce.leaving || time.saturating_sub(old.at_ms) > LIVE_MS;
+        let returned = !announce.leaving && old.is_none_or(away);
         let mut change = AnnounceChange { fresh: true, returned, instances: Vec::new() };
         let same_start = old.filter(|old| old.announce.incarnation == announce.incarnation);
         let before: HashMap<InstanceId, &InstanceReport> = old
@@ -102,8 +130,8 @@ impl Entries {
             }
         }
         if announce.leaving {
+            // It stays known as one that left: so its instances are replaced, and older news does not bring it back.
             self.by_instance.retain(|_, at| *at != cell);
-            return change;
         }
         let announce = Arc::new(announce);
         self.cells.insert(cell, CellEntry { announce, at_ms: time, since, loss_told: false });

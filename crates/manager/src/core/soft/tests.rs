@@ -164,3 +164,72 @@ async fn a_cell_that_leaves_has_no_instances_any_more() {
     assert_eq!(soft.hear_cell(leaving).instances, vec![instance(1)]);
     assert!(soft.instance(instance(1)).is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cell_that_left_is_known_as_such_until_it_comes_again() {
+    let soft = soft();
+    soft.hear_cell(announce(1, &[(1, InstanceState::Ready)]));
+    soft.hear_cell(CellAnnounce { leaving: true, ..announce(3, &[]) });
+    assert!(
+        !soft.hear_cell(announce(2, &[(1, InstanceState::Ready)])).fresh,
+        "old news does not bring it back"
+    );
+    let left = soft.cells();
+    assert!(left[0].lost && left[0].announce.leaving);
+    pass(30_000).await;
+    assert!(soft.take_lost(20_000).is_empty(), "a cell that leaves is no loss");
+    let again = CellAnnounce { incarnation: Incarnation(2), ..announce(1, &[]) };
+    assert!(soft.hear_cell(again).returned);
+    assert!(!soft.cells()[0].lost);
+    soft.hear_cell(CellAnnounce { incarnation: Incarnation(2), leaving: true, ..announce(2, &[]) });
+    pass(FORGET_LEFT_MS + 1).await;
+    soft.take_lost(20_000);
+    assert!(soft.cells().is_empty());
+}
+
+/// Time passes with a listener at work, and cell 2 announcing.
+async fn listen(soft: &SoftState, seconds: u64, seq: &mut u64, second_speaks: bool) {
+    for _ in 0..seconds {
+        pass(1_000).await;
+        if second_speaks {
+            *seq += 1;
+            soft.hear_cell(CellAnnounce { cell: cell(2), ..announce(*seq, &[]) });
+        }
+        soft.note_listener();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_stood_still_takes_nobody_for_lost() {
+    let soft = soft();
+    let mut seq = 0;
+    soft.hear_cell(announce(1, &[]));
+    listen(&soft, 2, &mut seq, true).await;
+    // Stopped, and going on: whatever looks first, before the listener has heard anything.
+    pass(3_600_000).await;
+    let silent = |soft: &SoftState| soft.cells()[0].silent_ms;
+    assert_eq!(silent(&soft), 2_000 + STALL_MS);
+    assert!(soft.take_lost(20_000).is_empty());
+    soft.note_listener();
+    assert_eq!(silent(&soft), 2_000 + STALL_MS);
+    listen(&soft, 14, &mut seq, true).await;
+    assert!(soft.take_lost(20_000).is_empty());
+    listen(&soft, 2, &mut seq, true).await;
+    assert_eq!(soft.take_lost(20_000), vec![cell(1)], "one that is really gone is told all the same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_of_all_cells_is_the_loss_of_none() {
+    let soft = soft();
+    let mut seq = 0;
+    soft.hear_cell(announce(1, &[]));
+    listen(&soft, 2, &mut seq, true).await;
+    listen(&soft, 600, &mut seq, false).await;
+    assert!(soft.take_lost(20_000).is_empty());
+    assert!(soft.cells().iter().all(|cell| cell.lost), "they get nothing new");
+    // One speaks again: the other gets its time, too, and is lost then.
+    listen(&soft, 8, &mut seq, true).await;
+    assert!(soft.take_lost(20_000).is_empty());
+    listen(&soft, 12, &mut seq, true).await;
+    assert_eq!(soft.take_lost(20_000), vec![cell(1)]);
+}
