@@ -84,12 +84,9 @@ fn ready(layout: &Layout) -> Ready {
 }
 
 fn announce(run: &Run, ready: &Ready, line: &str) -> Outcome {
-    if let Some(file) = &run.ready_file {
-        ready.write(file)?;
-    }
     run.screen.line(line)?;
     run.log.release();
-    Ok(())
+    run.ready_file.as_ref().map_or(Ok(()), |file| ready.write(file))
 }
 
 fn ending(run: &Run, signal: &str) {

@@ -93,9 +93,6 @@ fn announce(run: &Run, layout: &Layout, platform: &Platform) -> Outcome {
         cell_token_file: Some(layout.cell_token().display().to_string()),
         data_dir: layout.root.display().to_string(),
     };
-    if let Some(file) = &run.ready_file {
-        ready.write(file)?;
-    }
     let port = if listener.port() == 80 { String::new() } else { format!(":{}", listener.port()) };
     let mut exports = Vec::new();
     if api != "http://127.0.0.1:7700" {
@@ -111,5 +108,6 @@ fn announce(run: &Run, layout: &Layout, platform: &Platform) -> Outcome {
         data: &layout.root,
         exports,
     };
-    run.screen.write(&banner.render(&run.screen))
+    run.screen.write(&banner.render(&run.screen))?;
+    run.ready_file.as_ref().map_or(Ok(()), |file| ready.write(file))
 }
