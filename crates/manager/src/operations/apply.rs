@@ -206,6 +206,11 @@ impl Operations {
     /// Waits until the group serves what its spec asks for. `any_version`: until it is settled, whatever it runs.
     pub(super) async fn follow(&self, job: &Job, group: &GroupRef, any_version: bool) -> Result<(), Failure> {
         let Some(goal) = self.core.find_goal(group, any_version) else { return Err(Failure::superseded()) };
+        // Another change may have been made since this one's: its release is not for this operation to tell about.
+        let own = job.status().release;
+        if goal.version.is_some_and(|version| own.is_some_and(|own| own != version.release)) {
+            return Err(Failure::superseded());
+        }
         let (told, progress) = watch::channel(None);
         let rollout = self.core.wait_group(&goal, FOLLOW, |progress| {
             told.send_replace(Some(progress.clone()));

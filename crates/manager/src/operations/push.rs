@@ -266,7 +266,7 @@ impl Operations {
     /// The group serves as wanted: notes that the release ran well here, and the URLs.
     pub(super) async fn settle(&self, job: &Job) -> Result<(), Failure> {
         let Some(group) = self.core.cache.group(&job.group) else { return Err(Failure::superseded()) };
-        let release = group.spec.release;
+        let release = job.status().release.unwrap_or(group.spec.release);
         let (lane, now_ms) = (job.group.lane.clone(), self.core.now_ms());
         let noted = self
             .core

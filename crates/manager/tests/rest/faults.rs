@@ -5,8 +5,10 @@ use crate::fleet::{app, until};
 use crate::stager::Stager;
 use http::StatusCode;
 use serde_json::json;
-use towpath_manager::core::keys::GroupRef;
+use towpath_manager::core::keys::{self, GroupRef};
+use towpath_store::{Expect, Write};
 use towpath_types::LaneName;
+use towpath_types::spec::{OperationPhase, OperationStatus};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_store_reads_are_marked_and_changes_have_to_wait() {
@@ -84,4 +86,29 @@ async fn after_the_clock_was_set_back_the_newest_push_still_wins() {
     assert_eq!(end["phase"], "succeeded", "{end}");
     let group = platform.fleet.group(&GroupRef::new(app("shop"), LaneName::base()));
     assert_eq!(json!(group.spec.release), end["release"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_does_not_tell_of_the_release_of_another() {
+    let mut platform = Platform::start().await;
+    let (one, two) = (platform.upload("one").await, platform.upload("two").await);
+    let first = platform.api().post("/v1/apps/shop/releases", push_of(one)).await;
+    platform.end_of(&first).await;
+    platform.push("shop", push_of(two)).await;
+    // As if the manager had ended before it could look at what became of the first.
+    let id = first.json()["id"].as_str().unwrap().parse().unwrap();
+    let record = platform.fleet.core().cache.get(&keys::operation_key(id)).unwrap();
+    let mut status: OperationStatus = record.status().unwrap();
+    status.phase = OperationPhase::Rolling;
+    let write = Write::Put {
+        key: record.key.clone(),
+        id: record.id.clone(),
+        expect: Expect::Any,
+        spec: None,
+        status: Some(json!(status)),
+    };
+    platform.fleet.core().commit(vec![write]).await.unwrap();
+    platform.fleet.restart().await;
+    let end = platform.end_of(&first).await;
+    assert_eq!((&end["phase"], &end["code"]), (&json!("failed"), &json!("superseded")), "{end}");
 }
