@@ -72,9 +72,30 @@ impl Drop for Buffer {
     }
 }
 
+/// Pieces below this are copied where they may have to wait.
+const PIECE_BYTES: usize = 8 * 1024;
+
+/// A piece that may wait for long: a small one does not keep a whole buffer from being used.
+pub(crate) fn to_keep(piece: Bytes) -> Bytes {
+    if piece.len() < PIECE_BYTES { Bytes::copy_from_slice(&piece) } else { piece }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_small_piece_that_waits_does_not_hold_its_buffer() {
+        let mut buffer = Buffer::take();
+        buffer.add_filled(PIECE_BYTES);
+        let at = buffer.filled().as_ptr();
+        let bytes = buffer.freeze();
+        let (small, large) = (to_keep(bytes.slice(..100)), to_keep(bytes.clone()));
+        assert_eq!((small.len(), large.as_ptr()), (100, at));
+        drop((bytes, large));
+        assert_eq!(Buffer::take().filled().as_ptr(), at);
+        drop(small);
+    }
 
     #[test]
     fn a_buffer_is_used_again_after_the_last_slice_of_it_is_gone() {

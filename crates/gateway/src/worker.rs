@@ -11,6 +11,7 @@ use crate::upstream::pool::Pool;
 use http::HeaderMap;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use towpath_route::RetryBudget;
@@ -96,6 +97,11 @@ impl Worker {
             map.clear();
             spare.push(map);
         }
+    }
+
+    /// Whether this peer's forwarding headers are believed.
+    pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
+        self.settings.trusted.iter().any(|block| block.contains(peer))
     }
 
     /// A random number. Not for secrets.

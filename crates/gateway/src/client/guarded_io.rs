@@ -46,6 +46,11 @@ impl GuardedIo {
         Self { stream, guard, conn, held: Vec::new(), judged: 0, stop: None, stand_in_given: false }
     }
 
+    /// Whether the client has not sent all of a request yet.
+    pub(crate) fn in_body(&self) -> bool {
+        self.guard.in_body()
+    }
+
     /// The stream, and what was read of it without being passed on.
     pub(crate) fn into_stream(self) -> (ClientStream, Bytes) {
         (self.stream, Bytes::from(self.held))

@@ -29,7 +29,7 @@ pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
     let io = GuardedIo::new(stream, guard, conn.clone());
     let service = service_fn(|request| {
         let conn = conn.clone();
-        async move { Ok::<_, Infallible>(request::serve(conn, request).await) }
+        async move { Ok::<_, Infallible>(request::serve(conn, None, request).await) }
     });
     let mut builder = http1::Builder::new();
     builder.max_buf_size(BUFFER_BYTES.max(limits.head * 2)).header_read_timeout(None);
@@ -67,6 +67,10 @@ pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
     })
     .await;
     let parts = serving.into_parts();
+    if parts.io.in_body() {
+        // The answer came before the upload was there.
+        conn.linger.set(true);
+    }
     let (stream, held) = parts.io.into_stream();
     finish(&conn, stream, parts.read_buf, held, ended).await;
 }

@@ -130,13 +130,7 @@ impl HeadScanner {
     fn request_line(&mut self, line: &[u8], at: usize) -> Result<(), Refusal> {
         let mut parts = line.splitn(3, |&b| b == b' ');
         let method = parts.next().unwrap_or_default();
-        if method.is_empty()
-            || method.len() > METHOD_BYTES
-            || !method.iter().copied().all(is_method_byte)
-            || matches!(method, b"CONNECT" | b"PRI")
-        {
-            return Err(Refusal::Method);
-        }
+        judge_method(method)?;
         let (Some(target), Some(version)) = (parts.next(), parts.next()) else {
             return Err(Refusal::RequestLine);
         };
@@ -146,9 +140,7 @@ impl HeadScanner {
             _ if version.contains(&b' ') => return Err(Refusal::RequestLine),
             _ => return Err(Refusal::Version),
         };
-        if target.is_empty() || !target.iter().all(|&b| (0x21..=0x7e).contains(&b) && b != b'#') {
-            return Err(Refusal::Target);
-        }
+        judge_target(target)?;
         match target.first() {
             Some(b'/') => Ok(()),
             _ if target == b"*" && method == b"OPTIONS" => Ok(()),
@@ -241,6 +233,21 @@ impl HeadScanner {
     }
 }
 
+/// Whether a method is one that is passed on, in any version of HTTP.
+pub(crate) fn judge_method(method: &[u8]) -> Result<(), Refusal> {
+    let fits = !method.is_empty()
+        && method.len() <= METHOD_BYTES
+        && method.iter().copied().all(is_method_byte)
+        && !matches!(method, b"CONNECT" | b"PRI");
+    if fits { Ok(()) } else { Err(Refusal::Method) }
+}
+
+/// Whether a target has only characters that may stand in one, in any version of HTTP.
+pub(crate) fn judge_target(target: &[u8]) -> Result<(), Refusal> {
+    let fits = !target.is_empty() && target.iter().all(|&b| (0x21..=0x7e).contains(&b) && b != b'#');
+    if fits { Ok(()) } else { Err(Refusal::Target) }
+}
+
 /// Plain digits that fit in 63 bits.
 fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
@@ -250,7 +257,7 @@ fn parse_length(value: &[u8]) -> Option<u64> {
 }
 
 /// Gateways of older kinds (CGI, WSGI) read `_` in a name as `-`.
-fn imitates_framing(name: &[u8]) -> bool {
+pub(crate) fn imitates_framing(name: &[u8]) -> bool {
     let same = |real: &[u8]| {
         name.len() == real.len()
             && name.iter().zip(real).all(|(a, b)| a.eq_ignore_ascii_case(b) || (*a == b'_' && *b == b'-'))
@@ -259,7 +266,7 @@ fn imitates_framing(name: &[u8]) -> bool {
 }
 
 /// A host name, IPv4 address or bracketed IPv6 address, with an optional port. Not empty.
-pub(super) fn is_authority(value: &[u8]) -> bool {
+pub(crate) fn is_authority(value: &[u8]) -> bool {
     let (host, port) = match value.strip_prefix(b"[") {
         Some(rest) => {
             let Some(end) = rest.iter().position(|&b| b == b']') else { return false };

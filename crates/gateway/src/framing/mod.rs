@@ -17,6 +17,8 @@ pub use body::BodyScanner;
 pub use head::{BodyFraming, HeadInfo, HeadScanner};
 pub use refusal::Refusal;
 
+pub(crate) use head::{imitates_framing, is_authority, judge_method, judge_target};
+
 /// Limits on heads and trailers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FramingLimits {
@@ -55,10 +57,19 @@ pub enum Stop {
 #[derive(Debug, Clone)]
 enum Phase {
     Head(HeadScanner),
-    Body { scanner: BodyScanner, upgrade: bool },
+    Body { scanner: BodyScanner, then: Then },
     Waiting,
     Open,
     Refused(Stop),
+}
+
+/// What follows a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Head,
+    /// The answer to an upgrade request.
+    Waiting,
+    Open,
 }
 
 /// Follows the messages of one client connection.
@@ -93,7 +104,7 @@ impl Guard {
                         self.phase = after_head(&head);
                     }
                 },
-                Phase::Body { scanner, upgrade } => match scanner.advance(rest, self.limits) {
+                Phase::Body { scanner, then } => match scanner.advance(rest, self.limits) {
                     Err((good, refusal)) => {
                         pass += good;
                         self.phase = Phase::Refused(Stop::BadBody(refusal));
@@ -103,17 +114,28 @@ impl Guard {
                         if !scanner.is_done() {
                             return Verdict { pass, stop: None };
                         }
-                        self.phase = if *upgrade { Phase::Waiting } else { Phase::Head(HeadScanner::new()) };
+                        self.phase = match then {
+                            Then::Head => Phase::Head(HeadScanner::new()),
+                            Then::Waiting => Phase::Waiting,
+                            Then::Open => Phase::Open,
+                        };
                     }
                 },
             }
         }
     }
 
-    /// The answer to an upgrade request is known: `switched` = the connection speaks another protocol from here on.
+    /// The answer to an upgrade request is known: `switched` = the connection speaks another protocol from here on, or
+    /// from the end of the body on that is still under way.
     pub fn resume(&mut self, switched: bool) {
-        if matches!(self.phase, Phase::Waiting) {
-            self.phase = if switched { Phase::Open } else { Phase::Head(HeadScanner::new()) };
+        match &mut self.phase {
+            Phase::Waiting => {
+                self.phase = if switched { Phase::Open } else { Phase::Head(HeadScanner::new()) };
+            }
+            Phase::Body { then: then @ Then::Waiting, .. } => {
+                *then = if switched { Then::Open } else { Then::Head };
+            }
+            _ => {}
         }
     }
 
@@ -143,6 +165,9 @@ fn after_head(head: &HeadInfo) -> Phase {
     match head.body {
         BodyFraming::None if head.upgrade => Phase::Waiting,
         BodyFraming::None => Phase::Head(HeadScanner::new()),
-        framing => Phase::Body { scanner: BodyScanner::new(framing), upgrade: head.upgrade },
+        framing => Phase::Body {
+            scanner: BodyScanner::new(framing),
+            then: if head.upgrade { Then::Waiting } else { Then::Head },
+        },
     }
 }

@@ -216,3 +216,18 @@ proptest! {
         prop_assert_eq!(judge_in_pieces(&bytes, &[chunk]), Verdict { pass: bytes.len(), stop: None });
     }
 }
+
+#[test]
+fn an_upgrade_that_is_answered_while_its_body_is_under_way_is_remembered() {
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nContent-Length: 5\r\n\r\n";
+    let next = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    for (switched, rest, heads) in [(false, next.as_slice(), 2), (true, b"\0\n".as_slice(), 1)] {
+        let mut guard = Guard::new(FramingLimits::default());
+        assert_eq!(guard.judge(head), Verdict { pass: head.len(), stop: None });
+        assert_eq!(guard.judge(b"he"), Verdict { pass: 2, stop: None });
+        guard.resume(switched);
+        let rest = [b"llo", rest].concat();
+        assert_eq!(guard.judge(&rest), Verdict { pass: rest.len(), stop: None });
+        assert_eq!(guard.heads(), heads);
+    }
+}

@@ -29,10 +29,18 @@ pub(crate) struct Chosen {
     pub(crate) tag_baggage: bool,
     /// The path to send, if not the client's.
     pub(crate) path: Option<String>,
-    /// The client is one of our own instances, or trusted.
-    pub(crate) trusted: bool,
+    /// The lane was read from the client's baggage. If not, what that says of lanes goes no further.
+    pub(crate) baggage_is_word: bool,
     /// The client's sticky cookie names an instance that does not serve this request: it gets a new one.
     pub(crate) rebind: bool,
+}
+
+/// Our own instances ask directly. What has the marks of a proxy comes from somewhere else, by way of this machine.
+fn came_through_proxy(record: &Record, headers: &HeaderMap) -> bool {
+    let present = record.present;
+    present.has(Of::Via)
+        || present.has(Of::Forwarded)
+        || (present.has(Of::XForwarded) && headers.contains_key("x-forwarded-for"))
 }
 
 /// Name of the header that names the lane where this request goes; empty = none.
@@ -53,7 +61,10 @@ pub(crate) fn choose(
     worker.table.choose(|view| {
         let table = &view.table;
         let client = record.client();
-        let inside = view.inside.binary_search(&client).is_ok();
+        // On one machine instances come by loopback, whatever the cell's address is.
+        let peer = record.conn.client();
+        let inside = (peer.is_loopback() || view.inside.binary_search(&peer).is_ok())
+            && !came_through_proxy(record, headers);
         let request = View { headers, uri: &record.uri, client, inside, present: record.present };
         // Before the first snapshot nobody knows which routes there are.
         let none = if view.loaded { NoPick::NoRoute } else { NoPick::NoEndpoint };
@@ -102,7 +113,7 @@ pub(crate) fn choose(
             tag,
             tag_baggage: asked.is_some_and(|asked| asked.source != LaneSource::Baggage),
             path: route.spec.strip_path.then(|| matched.stripped(record.uri.path()).into_owned()),
-            trusted: inside || worker.settings.trusted.iter().any(|block| block.contains(client)),
+            baggage_is_word: asked.is_some_and(|asked| asked.source == LaneSource::Baggage),
             rebind: named.is_some() && bound.is_none(),
         };
         Ok((chosen, flight))

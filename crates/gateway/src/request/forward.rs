@@ -12,7 +12,7 @@ use crate::upstream::pool::PoolKey;
 use crate::upstream::request_body::{BodyProgress, RequestBody};
 use crate::upstream::{AttemptFault, BodyFault, Resend};
 use http::header::{self, HeaderMap};
-use http::{Method, Response, Version};
+use http::{Method, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use std::rc::Rc;
@@ -194,6 +194,12 @@ async fn attempt_h1(
             head_max: worker.settings.upstream.head,
         };
         match h1::exchange(conn, take_body(record, body), worker.take_map(), &sending).await {
+            Ok(reply)
+                if reply.status == StatusCode::SWITCHING_PROTOCOLS
+                    && !head::may_switch_to(reply.upgrade.as_ref(), headers) =>
+            {
+                return Err(AttemptFault::Malformed("it switches to a protocol that was not offered"));
+            }
             Ok(reply) => return Ok(Answer::H1(reply, key)),
             // The instance closed an idle connection while the request was on its way: that is not a failure of its,
             // and one more go on a connection of our own making tells the two apart.

@@ -129,10 +129,27 @@ fn listed_names(headers: &HeaderMap) -> Vec<HeaderName> {
 
 /// Whether the request asks for a protocol that can be tunnelled.
 pub(crate) fn asks_upgrade(version: Version, headers: &HeaderMap) -> bool {
-    let Some(protocol) = headers.get(header::UPGRADE) else { return false };
     version == Version::HTTP_11
-        && !protocol.as_bytes().trim_ascii().get(..2).is_some_and(|p| p.eq_ignore_ascii_case(b"h2"))
+        && offered(headers).next().is_some()
         && headers.get_all(header::CONNECTION).iter().any(|value| has_token(value, b"upgrade"))
+}
+
+/// The protocols that the client offers to switch to, without HTTP/2: behind the gateway that would carry requests that it
+/// never sees.
+fn offered(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let tokens =
+        headers.get_all(header::UPGRADE).iter().flat_map(|value| value.as_bytes().split(|&b| b == b','));
+    tokens.map(<[u8]>::trim_ascii).filter(|token| {
+        !token.is_empty() && !token.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(b"h2"))
+    })
+}
+
+/// Whether an instance may switch to this protocol: it is one of those that were offered.
+pub(crate) fn may_switch_to(protocol: Option<&HeaderValue>, headers: &HeaderMap) -> bool {
+    protocol.is_some_and(|protocol| {
+        let protocol = protocol.as_bytes().trim_ascii();
+        offered(headers).any(|token| token.eq_ignore_ascii_case(protocol))
+    })
 }
 
 fn has_token(value: &HeaderValue, token: &[u8]) -> bool {
@@ -158,9 +175,14 @@ impl Outgoing<'_> {
                 || listed.contains(name)
                 || (trace.is_none() && name == "tracestate")
                 || (self.chosen.tag.is_some() && name.as_str() == self.lane_header());
-            if !mine {
-                put(name.as_str(), value.as_bytes());
+            if mine {
+                continue;
             }
+            if name == "baggage" && !self.chosen.baggage_is_word {
+                put_without_lane(value.as_bytes(), &mut put);
+                continue;
+            }
+            put(name.as_str(), value.as_bytes());
         }
         match trace {
             Some(value) => put("traceparent", value.as_bytes()),
@@ -192,8 +214,8 @@ impl Outgoing<'_> {
 
     /// Who asked, for whom we ask. From clients that are not trusted nothing of it is taken over.
     fn each_forwarded(&self, put: &mut impl FnMut(&str, &[u8])) {
-        let (client, scheme) = (self.record.client(), self.record.conn.scheme.as_str());
-        let trusted = self.chosen.trusted && self.has(Of::XForwarded);
+        let (client, scheme) = (self.record.conn.client(), self.record.conn.scheme.as_str());
+        let trusted = self.record.trusted && self.has(Of::XForwarded);
         let given = |name: &str| {
             let value = if trusted { self.headers.get(name) } else { None };
             value.map(HeaderValue::as_bytes)
@@ -212,7 +234,7 @@ impl Outgoing<'_> {
             put("x-forwarded-prefix", self.chosen.route.spec.path.as_bytes());
         }
         text.clear();
-        list(&mut text, self.headers, "forwarded", self.chosen.trusted && self.has(Of::Forwarded));
+        list(&mut text, self.headers, "forwarded", self.record.trusted && self.has(Of::Forwarded));
         let (before, after) =
             if client.is_ipv4() { ("for=", ";host=\"") } else { ("for=\"[", "]\";host=\"") };
         text.extend_from_slice(before.as_bytes());
@@ -274,8 +296,8 @@ impl Outgoing<'_> {
             BodyLength::None => {}
         }
         if self.upgrade {
-            for value in self.headers.get_all(header::UPGRADE) {
-                put_line(out, "upgrade", value.as_bytes());
+            for protocol in offered(self.headers) {
+                put_line(out, "upgrade", protocol);
             }
             out.extend_from_slice(b"connection: upgrade\r\n");
         } else if self.has(Of::Te) && wants_trailers(self.headers) {
@@ -322,6 +344,23 @@ impl Outgoing<'_> {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
         }
         fault.map_or(Ok(request), Err)
+    }
+}
+
+/// Passes baggage on without what it says of a lane: it was not believed, so the instance must not believe it either.
+fn put_without_lane(value: &[u8], put: &mut impl FnMut(&str, &[u8])) {
+    let is_lane = |member: &[u8]| {
+        let name = member.split(|&b| b == b'=').next().unwrap_or_default();
+        name.trim_ascii() == b"towpath.lane"
+    };
+    let members = || value.split(|&b| b == b',');
+    if !members().any(is_lane) {
+        put("baggage", value);
+        return;
+    }
+    let rest: Vec<_> = members().filter(|member| !is_lane(member)).collect();
+    if !rest.is_empty() {
+        put("baggage", rest.join(b",".as_slice()).trim_ascii());
     }
 }
 

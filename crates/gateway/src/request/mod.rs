@@ -10,12 +10,14 @@ pub(crate) mod error_reply;
 mod forward;
 pub(crate) mod head;
 mod ids;
+mod origin;
 mod present;
 pub(crate) mod record;
 pub(crate) mod reply;
 pub(crate) mod view;
 
 use crate::client::conn::Conn;
+use crate::client::h2::StreamWatch;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use record::Record;
@@ -23,18 +25,22 @@ use reply::ReplyBody;
 use std::rc::Rc;
 use towpath_types::ErrorCode;
 
-/// Answers one request.
-pub(crate) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Response<ReplyBody> {
+/// Answers one request; `watch` is that of an HTTP/2 stream.
+pub(crate) async fn serve(
+    conn: Rc<Conn>,
+    watch: Option<Rc<StreamWatch>>,
+    request: Request<Incoming>,
+) -> Response<ReplyBody> {
     let (parts, body) = request.into_parts();
     let number = conn.requests.get() + 1;
     let headers = parts.headers;
-    let record = Record::start(conn, parts.method, parts.uri, parts.version, &headers);
+    let record = Record::start(conn, watch, parts.method, parts.uri, parts.version, &headers);
     if let Some((refused, refusal)) = record.conn.refused.get()
         && refused == number
     {
         return error_reply::make(record, &HeaderMap::new(), refusal.code(), refusal.detail(), true);
     }
-    if let Some(detail) = record.host_fault(&headers) {
+    if let Some(detail) = record.head_fault(&headers) {
         return error_reply::make(record, &headers, ErrorCode::BadRequest, detail, true);
     }
     forward::forward(record, headers, body).await

@@ -2,13 +2,16 @@
 
 use super::choice::Chosen;
 use super::ids::RequestId;
+use super::origin;
 use super::present::{Of, Present};
 use crate::access_log::AccessLine;
 use crate::client::conn::{Conn, Phase};
+use crate::client::h2::StreamWatch;
 use crate::clock;
 use crate::deadline::Deadline;
+use crate::framing::{self, Refusal};
 use crate::upstream::request_body::{BodyProgress, BodyStage};
-use http::header::{HOST, HeaderMap, HeaderValue};
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -19,6 +22,8 @@ use towpath_types::ErrorCode;
 /// One request under way.
 pub(crate) struct Record {
     pub(crate) conn: Rc<Conn>,
+    /// Of an HTTP/2 stream.
+    pub(crate) watch: Option<Rc<StreamWatch>>,
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) version: Version,
@@ -35,6 +40,9 @@ pub(crate) struct Record {
     /// It asked for another protocol (and the guard waits for the answer).
     pub(crate) asks_upgrade: bool,
     pub(crate) progress: Option<Rc<BodyProgress>>,
+    /// The peer is one whose forwarding headers are believed.
+    pub(crate) trusted: bool,
+    client: IpAddr,
     host: Option<HeaderValue>,
     flight: Option<InFlight>,
     started_ns: u64,
@@ -47,6 +55,7 @@ impl Record {
     /// Begins with a head.
     pub(crate) fn start(
         conn: Rc<Conn>,
+        watch: Option<Rc<StreamWatch>>,
         method: Method,
         uri: Uri,
         version: Version,
@@ -54,13 +63,22 @@ impl Record {
     ) -> Self {
         let started_ns = clock::now_ns();
         let present = Present::of(headers);
-        conn.requests.set(conn.requests.get() + 1);
-        let deadline = if version == Version::HTTP_2 {
-            conn.streams.set(conn.streams.get() + 1);
-            Rc::new(conn.worker.deadlines.add())
+        let trusted = conn.worker.trusts(conn.client());
+        let client = if trusted && present.has(Of::XForwarded) {
+            origin::client(&conn, headers)
         } else {
-            conn.request_begins();
-            conn.deadline.clone()
+            conn.client()
+        };
+        conn.requests.set(conn.requests.get() + 1);
+        let deadline = match &watch {
+            Some(watch) => {
+                conn.streams.set(conn.streams.get() + 1);
+                watch.deadline.clone()
+            }
+            None => {
+                conn.request_begins();
+                conn.deadline.clone()
+            }
         };
         Self {
             method,
@@ -79,9 +97,12 @@ impl Record {
             complete: false,
             asks_upgrade: present.has(Of::Upgrade),
             progress: None,
+            trusted,
+            client,
             host: if uri.authority().is_some() { None } else { headers.get(HOST).cloned() },
             uri,
             conn,
+            watch,
             flight: None,
             started_ns,
             sent_ns: Cell::new(0),
@@ -89,9 +110,9 @@ impl Record {
         }
     }
 
-    /// The client's address.
+    /// The client's address: the peer's, or what proxies that are trusted say of whom they ask for.
     pub(crate) fn client(&self) -> IpAddr {
-        self.conn.client()
+        self.client
     }
 
     /// Host and port that the request is for.
@@ -103,25 +124,36 @@ impl Record {
         }
     }
 
-    /// What is wrong with the request's host, where no framing guard has looked at it (HTTP/2).
-    pub(crate) fn host_fault(&self, headers: &HeaderMap) -> Option<&'static str> {
+    /// What is wrong with a head that no framing guard has looked at (HTTP/2): the guard's own rules hold for it too.
+    pub(crate) fn head_fault(&self, headers: &HeaderMap) -> Option<&'static str> {
         if self.version != Version::HTTP_2 {
             return None;
         }
+        let target = self.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        let judged = framing::judge_method(self.method.as_str().as_bytes())
+            .and_then(|()| framing::judge_target(target.as_bytes()));
+        if let Err(refusal) = judged {
+            return Some(refusal.detail());
+        }
         let mut hosts = headers.get_all(HOST).iter();
         match (self.uri.authority(), hosts.next(), hosts.next()) {
-            (_, _, Some(_)) => Some("there is more than one Host header"),
-            (None, None, _) => Some("there is neither :authority nor a Host header"),
-            (Some(authority), _, _) if authority.as_str().contains('@') => {
-                Some(":authority has user information")
-            }
+            (_, _, Some(_)) => return Some(Refusal::HostTwice.detail()),
+            (None, None, _) => return Some("there is neither :authority nor a Host header"),
             (Some(authority), Some(host), _)
                 if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
             {
-                Some(":authority and the Host header differ")
+                return Some(":authority and the Host header differ");
             }
-            _ => None,
+            _ => {}
         }
+        if !framing::is_authority(self.host()) {
+            return Some("the host is not a host name with an optional port");
+        }
+        let imitates = |name: &HeaderName| {
+            let name = name.as_str();
+            name.contains('_') && framing::imitates_framing(name.as_bytes())
+        };
+        headers.keys().any(imitates).then(|| Refusal::Underscore.detail())
     }
 
     /// An attempt begins at an endpoint.
@@ -254,7 +286,7 @@ impl Drop for Record {
                 complete: self.complete,
             })
         });
-        if self.version == Version::HTTP_2 {
+        if self.watch.is_some() {
             self.conn.streams.set(self.conn.streams.get().saturating_sub(1));
         } else {
             self.conn.request_ends(self.asks_upgrade);

@@ -1,6 +1,7 @@
 //! Responses on their way to the client.
 
 use super::record::Record;
+use crate::buffer;
 use crate::client::conn::{Phase, TunnelEnd};
 use crate::upstream::h1::{H1Body, H1Reply};
 use crate::upstream::h2::StreamGuard;
@@ -88,9 +89,12 @@ fn stream(record: Record, source: Source, key: PoolKey) -> ReplyBody {
     let idle_ms = record.chosen.as_ref().map_or(0, |chosen| chosen.endpoint.upstream.timeouts.idle.0);
     record.deadline.clear();
     record.deadline.set_in(idle_ms);
-    if record.version != Version::HTTP_2 {
-        record.conn.idle_ms.set(idle_ms);
-        record.conn.phase.set(Phase::Streaming);
+    match &record.watch {
+        Some(watch) => watch.streaming.set(true),
+        None => {
+            record.conn.idle_ms.set(idle_ms);
+            record.conn.phase.set(Phase::Streaming);
+        }
     }
     ReplyBody::Stream(Box::new(Stream { source, key, idle_ms, broken: None, record }))
 }
@@ -166,7 +170,11 @@ impl Stream {
             return self.fail(cx, io::ErrorKind::TimedOut.into());
         }
         match ready!(frame) {
-            Some(Ok(frame)) => {
+            Some(Ok(mut frame)) => {
+                if self.record.watch.is_some() && matches!(self.source, Source::H1(_)) {
+                    // It may wait for the client's window.
+                    frame = frame.map_data(buffer::to_keep);
+                }
                 self.record.bytes_out += frame.data_ref().map_or(0, |data| data.len() as u64);
                 if self.source_is_done() {
                     self.complete();
@@ -199,6 +207,7 @@ impl Stream {
     fn fail(&mut self, cx: &Context<'_>, error: io::Error) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         self.record.error = Some(towpath_types::ErrorCode::UpstreamFailed);
         self.record.attempt_fails(true);
+        self.record.deadline.set_in(self.idle_ms);
         self.broken = Some(error);
         cx.waker().wake_by_ref();
         Poll::Pending

@@ -351,3 +351,21 @@ async fn a_client_that_stalls_its_upload_to_an_http_2_instance_gets_408_and_the_
     assert_eq!(client.answer().status, 408);
     assert!(rig.metric("towpath_gateway_ejections_total") == 0.0);
 }
+
+#[tokio::test]
+async fn an_early_answer_does_not_reset_the_connection_under_the_upload() {
+    let raw = Raw::start(|_, mut client| {
+        client.read_request();
+        client.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
+        client.rest();
+    });
+    let world = World::new().app("shop", json!({})).instance("shop", raw.address);
+    let rig = Rig::start_with(world, |settings| settings.timeouts.linger = PATIENCE, None).await;
+    let mut client = rig.client();
+    client.send("POST / HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 1000000\r\n\r\nsome");
+    assert_eq!(client.answer().status, 403);
+    assert!(client.is_closed());
+    for _ in 0..100 {
+        client.send([7; 1000]);
+    }
+}

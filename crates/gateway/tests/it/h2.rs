@@ -303,3 +303,85 @@ async fn an_http_2_connection_that_does_not_answer_pings_is_given_up() {
     assert_eq!(rig.get("shop.localhost", "/").status, 502, "long before the response timeout");
     assert_eq!(rig.get("shop.localhost", "/").status, 200, "over a new connection");
 }
+
+#[tokio::test]
+async fn heads_are_judged_as_those_of_http_1_are() {
+    let app = HttpApp::start("a");
+    let rig = Rig::start(world(app.address(), "http1")).await;
+    let send = connect(rig.address).await;
+    let with = |change: fn(&mut Request<Body>)| {
+        let mut request = get("/");
+        change(&mut request);
+        request
+    };
+    for request in [
+        with(|request| *request.method_mut() = "get".parse().unwrap()),
+        with(|request| *request.method_mut() = "PRI".parse().unwrap()),
+        with(|request| *request.uri_mut() = "http://shop.localhost/\u{e9}".parse().unwrap()),
+        with(|request| *request.uri_mut() = "http://shop.localhost!/".parse().unwrap()),
+        with(|request| drop(request.headers_mut().insert("transfer_encoding", "chunked".parse().unwrap()))),
+        with(|request| drop(request.headers_mut().insert("content_length", "5".parse().unwrap()))),
+    ] {
+        let what = format!("{request:?}");
+        let response = send.clone().send_request(request).await.unwrap();
+        assert_eq!(response.status(), 400, "{what}");
+    }
+    assert_eq!(app.requests(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_loses_the_stream_and_not_the_connection() {
+    let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let flag = ended.clone();
+    let raw = Raw::start(move |_, mut client| {
+        while let Some(head) = client.try_read_request() {
+            if head[0].starts_with("GET /small") {
+                client.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                continue;
+            }
+            client.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+            while std::io::Write::write_all(&mut client.stream, &[7; 1 << 16]).is_ok() {}
+            flag.store(true, std::sync::atomic::Ordering::SeqCst);
+            return;
+        }
+    });
+    let spec = json!({"timeouts": {"idle": "300ms"}});
+    let rig = Rig::start(World::new().app("shop", spec).instance("shop", raw.address)).await;
+    let mut send = connect(rig.address).await;
+    let unread = send.send_request(get("/large")).await.unwrap();
+    assert_eq!(unread.status(), 200);
+    let waited = tokio::task::spawn_blocking(move || {
+        towpath_testkit::wait::block_until(crate::support::PATIENCE, "the end of the stream", || {
+            ended.load(std::sync::atomic::Ordering::SeqCst).then_some(())
+        });
+    });
+    waited.await.unwrap();
+    assert_eq!(read(send.send_request(get("/small")).await.unwrap()).await.0, "ok");
+    drop(unread);
+}
+
+#[tokio::test]
+async fn stalled_uploads_do_not_stop_the_others_of_their_connection() {
+    let app = HttpApp::start("a");
+    // Never says 100: uploads that wait for it stay where they are.
+    let stalling = Raw::start(|_, mut client| {
+        client.read_request();
+        client.rest();
+    });
+    let world = World::new().app("shop", json!({})).instance("shop", app.address()).app("stall", json!({}));
+    let world = world.instance("stall", stalling.address);
+    let rig = Rig::start_with(world, |settings| settings.timeouts.expect_ms = 600_000, None).await;
+    let send = connect(rig.address).await;
+    let body = || Full::new(Bytes::from(vec![7; 400 * 1024])).boxed();
+    for _ in 0..8 {
+        let stalled =
+            Request::post("http://stall.localhost/").header("expect", "100-continue").body(body()).unwrap();
+        tokio::spawn(send.clone().send_request(stalled));
+    }
+    while stalling.connections() < 8 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let other = Request::post("http://shop.localhost/body").body(body()).unwrap();
+    let answered = async { read(send.clone().send_request(other).await.unwrap()).await.0.len() };
+    assert_eq!(tokio::time::timeout(crate::support::PATIENCE, answered).await.unwrap(), 400 * 1024);
+}

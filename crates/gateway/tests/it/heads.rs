@@ -40,13 +40,13 @@ async fn hop_by_hop_headers_end_here_and_others_pass() {
 #[tokio::test]
 async fn who_asked_is_said_and_the_unasked_word_of_clients_is_not_believed() {
     let app = HttpApp::start("a");
-    // The client's address is the cell's too in this world, so it counts as inside; elsewhere it does not.
-    let inside = rig(&app).await;
-    let mut world = World::new().app("shop", json!({})).instance("shop", app.address());
-    world.instances.clear();
+    let world = World::new().app("shop", json!({})).instance("shop", app.address());
+    let trusting =
+        Rig::start_with(world, |settings| settings.trusted = vec!["127.0.0.0/8".parse().unwrap()], None)
+            .await;
     let request = "GET / HTTP/1.1\r\nHost: shop.localhost\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\n\
                    X_Forwarded_For: 8.8.8.8\r\nX-Real-IP: 8.8.8.8\r\nForwarded: for=9.9.9.9\r\nVia: 1.1 other\r\n\r\n";
-    let answer = inside.client().request(request);
+    let answer = trusting.client().request(request);
     assert_eq!(answer.seen("x-forwarded-for").unwrap(), "9.9.9.9, 127.0.0.1");
     assert_eq!(answer.seen("x-forwarded-proto").unwrap(), "https");
     assert_eq!(answer.seen("x-forwarded-host").unwrap(), "shop.localhost");
@@ -57,22 +57,12 @@ async fn who_asked_is_said_and_the_unasked_word_of_clients_is_not_believed() {
     assert_eq!(answer.seen("via").unwrap(), "1.1 other, 1.1 towpath");
     assert_eq!((answer.seen("x_forwarded_for"), answer.seen("x-real-ip")), (None, None));
 
-    let outside = outside_rig(&app).await;
+    // On one machine every client has a cell's address: that alone is no reason to believe it.
+    let outside = rig(&app).await;
     let answer = outside.client().request(request);
     assert_eq!(answer.seen_all("x-forwarded-for"), ["127.0.0.1"]);
     assert_eq!(answer.seen("x-forwarded-proto").unwrap(), "http");
     assert_eq!(answer.seen("forwarded").unwrap(), "for=127.0.0.1;host=\"shop.localhost\";proto=http");
-}
-
-/// A gateway that does not know 127.0.0.1 as a cell: the announcement gives the cell's address as a name.
-async fn outside_rig(app: &HttpApp) -> Rig {
-    let dir = towpath_testkit::temp_dir();
-    let world = World::new().app("shop", json!({})).instance("shop", app.address());
-    let mut cell = world.announce(1);
-    cell["address"] = json!("localhost");
-    let snapshot = json!({"version": 1, "revision": 1, "items": world.items, "cells": [cell]});
-    std::fs::write(dir.path().join("snapshot.json"), snapshot.to_string()).unwrap();
-    Rig::start_in(dir, |_| {}, None).await
 }
 
 #[tokio::test]
@@ -190,4 +180,32 @@ async fn a_routes_path_is_cut_off_where_it_asks_for_that() {
     let absolute =
         rig.client().request("GET http://shop.localhost/api HTTP/1.1\r\nHost: shop.localhost\r\n\r\n");
     assert_eq!(absolute.json()["path"], "/");
+}
+
+#[tokio::test]
+async fn the_client_behind_trusted_proxies_is_the_one_that_is_logged() {
+    let app = HttpApp::start("a");
+    let world = World::new().app("shop", json!({})).instance("shop", app.address());
+    let trusted = vec!["127.0.0.0/8".parse().unwrap(), "10.0.0.0/8".parse().unwrap()];
+    let rig = Rig::start_with(world, |settings| settings.trusted = trusted, None).await;
+    let asked = [
+        ("X-Forwarded-For: 6.6.6.6, 9.9.9.9, 10.1.2.3\r\n", "9.9.9.9"),
+        ("X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 9.9.9.8:1234\r\n", "9.9.9.8"),
+        ("X-Forwarded-For: 10.1.1.1, 10.1.2.3\r\n", "10.1.1.1"),
+        ("X-Forwarded-For: 6.6.6.6, unknown\r\n", "127.0.0.1"),
+        ("", "127.0.0.1"),
+    ];
+    for (header, _) in asked {
+        let answer = rig.client().request(&format!("GET / HTTP/1.1\r\nHost: shop.localhost\r\n{header}\r\n"));
+        assert!(answer.seen("x-forwarded-for").unwrap().ends_with("127.0.0.1"));
+    }
+    let dir = rig.stop().await;
+    let log = std::fs::read_to_string(dir.path().join("access.log")).unwrap();
+    let clients: Vec<_> = log
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["client"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(clients, asked.map(|(_, client)| client));
 }

@@ -85,3 +85,25 @@ async fn a_rule_of_the_route_brings_clients_into_a_lane() {
     );
     assert_eq!(rig.get("shop.localhost", "/").json()["app"], "base");
 }
+
+#[tokio::test]
+async fn a_lane_in_baggage_that_is_not_believed_goes_no_further() {
+    let lanes = lanes().await;
+    for (more, app) in [
+        ("baggage: a=b,towpath.lane=blue\r\nX-Forwarded-For: 9.9.9.9", "base"),
+        ("baggage: a=b, towpath.lane = blue;x=y\r\nVia: 1.1 proxy", "base"),
+        ("baggage: towpath.lane=blue, a=b\r\nForwarded: for=9.9.9.9", "base"),
+        ("baggage: a=b\r\nbaggage: towpath.lane=red\r\ntowpath-lane: blue", "blue"),
+    ] {
+        let answer =
+            lanes.rig.client().request(&format!("GET / HTTP/1.1\r\nHost: shop.localhost\r\n{more}\r\n\r\n"));
+        assert_eq!(answer.json()["app"], app, "{more}");
+        let baggage = answer.seen_all("baggage").join(",");
+        assert!(
+            baggage.contains("a=b")
+                && !baggage.contains("red")
+                && !(app == "base" && baggage.contains("lane")),
+            "{more}: {baggage}"
+        );
+    }
+}

@@ -75,3 +75,20 @@ async fn an_instance_that_speaks_first_is_heard() {
     client.send("abc");
     assert_eq!(client.rest(), b"abc");
 }
+
+#[tokio::test]
+async fn http_2_is_never_among_the_protocols_that_an_instance_is_offered() {
+    let raw = Raw::start(|_, mut client| {
+        let head = client.read_request();
+        let offered: Vec<_> = head.iter().filter_map(|line| line.strip_prefix("upgrade: ")).collect();
+        assert_eq!(offered, ["websocket"]);
+        client.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n");
+        client.rest();
+    });
+    let spec = json!({"retry": {"retries": 0}});
+    let rig = Rig::start(World::new().app("shop", spec).instance("shop", raw.address)).await;
+    let ask = "GET / HTTP/1.1\r\nHost: shop.localhost\r\nUpgrade: websocket, h2c\r\nUpgrade: H2\r\nConnection: Upgrade\r\n\r\n";
+    let answer = rig.client().request(ask);
+    assert_eq!((answer.status, &answer.json()["code"]), (502, &json!("upstream_failed")));
+    assert!(rig.metric("towpath_gateway_upgrades_total") == 0.0);
+}
