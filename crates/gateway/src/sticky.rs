@@ -2,8 +2,9 @@
 //! itself set a session cookie.
 //!
 //! Value: base64url of 16 bytes instance id, exclusive-or'ed with the first 16 bytes of an HMAC over app and a constant,
-//! followed by 16 bytes of HMAC-SHA-256 over app and instance. The first hides the id from whoever has not the key, the
-//! second keeps clients from choosing an instance.
+//! followed by 16 bytes of HMAC-SHA-256 over app, instance and attributes, followed by the cookie's attributes: a later
+//! cookie replaces this one only with the same path and domain, and a request does not say them. The first hides the id
+//! from whoever has not the key, the second keeps clients from choosing an instance or attributes.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,8 +16,23 @@ use std::path::Path;
 use towpath_types::upstream::Sticky;
 use towpath_types::{AppRef, InstanceId};
 
-/// Length of the cookie's value in characters.
-const VALUE_CHARS: usize = 43;
+/// Bytes of the sealed id and its signature.
+const SEALED: usize = 32;
+/// Most bytes of attributes that are kept.
+const ATTRIBUTES: usize = 256;
+/// Most characters of a value that can be ours.
+const VALUE_CHARS: usize = (SEALED + ATTRIBUTES).div_ceil(3) * 4;
+/// Attributes where none were kept.
+const PLAIN: &[u8] = b"; Path=/; HttpOnly";
+
+/// What a cookie of ours says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// The instance that the session is at.
+    pub(crate) instance: InstanceId,
+    /// The attributes that the cookie was set with.
+    pub(crate) attributes: Vec<u8>,
+}
 
 /// The key that signs cookies.
 #[derive(Clone)]
@@ -64,49 +80,51 @@ impl StickyKey {
     }
 
     /// The cookie's value for an instance.
-    fn seal(&self, app: &AppRef, instance: InstanceId) -> String {
-        let mut bytes = [0; 32];
-        let (id, tag) = bytes.split_at_mut(16);
-        id.copy_from_slice(instance.0.as_bytes());
-        tag.iter_mut()
-            .zip(self.tag(app, b"sign", id).finalize().into_bytes())
-            .for_each(|(to, from)| *to = from);
-        self.mask(app, id);
+    fn seal(&self, app: &AppRef, instance: InstanceId, attributes: &[u8]) -> String {
+        let kept = if attributes.len() <= ATTRIBUTES { attributes } else { &[] };
+        let mut id = *instance.0.as_bytes();
+        let tag = self.tag(app, b"sign", &id).chain_update(kept).finalize().into_bytes();
+        self.mask(app, &mut id);
+        let mut bytes = Vec::with_capacity(SEALED + kept.len());
+        bytes.extend_from_slice(&id);
+        bytes.extend(tag.iter().take(SEALED - id.len()));
+        bytes.extend_from_slice(kept);
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// The instance that a cookie's value names, if we made it for this app. The comparison takes constant time.
-    pub(crate) fn open(&self, app: &AppRef, value: &[u8]) -> Option<InstanceId> {
-        let mut bytes = [0; 32];
-        if value.len() != VALUE_CHARS || URL_SAFE_NO_PAD.decode_slice(value, &mut bytes).ok()? != 32 {
+    /// What a cookie's value says, if we made it for this app. The comparison takes constant time.
+    pub(crate) fn open(&self, app: &AppRef, value: &[u8]) -> Option<Named> {
+        if value.len() > VALUE_CHARS {
             return None;
         }
-        let (id, tag) = bytes.split_at_mut(16);
-        self.mask(app, id);
-        self.tag(app, b"sign", id).verify_truncated_left(tag).ok()?;
-        Some(InstanceId(uuid::Uuid::from_slice(id).ok()?))
+        let bytes = URL_SAFE_NO_PAD.decode(value).ok()?;
+        let (sealed, attributes) = bytes.split_at_checked(SEALED)?;
+        let (id, tag) = sealed.split_at_checked(16)?;
+        let mut id: [u8; 16] = id.try_into().ok()?;
+        self.mask(app, &mut id);
+        self.tag(app, b"sign", &id).chain_update(attributes).verify_truncated_left(tag).ok()?;
+        Some(Named { instance: InstanceId(uuid::Uuid::from_bytes(id)), attributes: attributes.to_vec() })
     }
 
-    /// The instance that a request's cookies name.
-    pub(crate) fn find(&self, app: &AppRef, sticky: &Sticky, headers: &HeaderMap) -> Option<InstanceId> {
+    /// What the request's cookies of ours say, in order: there may be several, of different paths.
+    pub(crate) fn find(&self, app: &AppRef, sticky: &Sticky, headers: &HeaderMap) -> Vec<Named> {
         if sticky.session_cookies.is_empty() {
-            return None;
+            return Vec::new();
         }
         let lines = headers.get_all(http::header::COOKIE);
-        let mut values =
-            lines.iter().flat_map(|line| cookie_values(line.as_bytes(), sticky.cookie.as_bytes()));
-        values.find_map(|value| self.open(app, value))
+        let values = lines.iter().flat_map(|line| cookie_values(line.as_bytes(), sticky.cookie.as_bytes()));
+        values.filter_map(|value| self.open(app, value)).collect()
     }
 
     /// If the response sets one of the session cookies: our cookie, with that cookie's attributes. With `rebind` (the
-    /// session goes on at another instance than our last cookie says) also without one.
+    /// session goes on at another instance than our last cookie says; its attributes) also without one.
     pub(crate) fn follow(
         &self,
         app: &AppRef,
         sticky: &Sticky,
         headers: &HeaderMap,
         instance: InstanceId,
-        rebind: bool,
+        rebind: Option<&[u8]>,
     ) -> Option<HeaderValue> {
         let session = headers.get_all(SET_COOKIE).iter().find(|line| {
             let name = line.as_bytes().split(|&b| b == b'=').next().unwrap_or_default().trim_ascii();
@@ -117,10 +135,12 @@ impl StickyKey {
                 let at = session.iter().position(|&b| b == b';');
                 at.and_then(|at| session.get(at..)).unwrap_or_default()
             }
-            None if rebind => b"; Path=/; HttpOnly",
-            None => return None,
+            None => match rebind? {
+                [] => PLAIN,
+                attributes => attributes,
+            },
         };
-        let mut cookie = format!("{}={}", sticky.cookie, self.seal(app, instance)).into_bytes();
+        let mut cookie = format!("{}={}", sticky.cookie, self.seal(app, instance, attributes)).into_bytes();
         cookie.extend_from_slice(attributes);
         HeaderValue::from_maybe_shared(bytes::Bytes::from(cookie)).ok()
     }
@@ -153,9 +173,9 @@ mod tests {
     fn a_cookie_opens_only_unchanged_with_its_key_and_for_its_app() {
         let key = StickyKey::new(&[7; 32]).unwrap();
         let instance = InstanceId::mint(5, [9; 10]);
-        let value = key.seal(&app("shop"), instance);
-        assert_eq!(value.len(), VALUE_CHARS);
-        assert_eq!(key.open(&app("shop"), value.as_bytes()), Some(instance));
+        let value = key.seal(&app("shop"), instance, b"; Path=/a");
+        let named = Named { instance, attributes: b"; Path=/a".to_vec() };
+        assert_eq!(key.open(&app("shop"), value.as_bytes()), Some(named));
         assert_eq!(key.open(&app("other"), value.as_bytes()), None);
         assert_eq!(StickyKey::new(&[8; 32]).unwrap().open(&app("shop"), value.as_bytes()), None);
         for at in 0..value.len() {
@@ -173,10 +193,10 @@ mod tests {
         let (shop, sticky, instance) = (app("shop"), Sticky::default(), InstanceId::mint(5, [9; 10]));
         let mut headers = HeaderMap::new();
         headers.append(SET_COOKIE, HeaderValue::from_static("theme=dark; Path=/"));
-        assert_eq!(key.follow(&shop, &sticky, &headers, instance, false), None);
+        assert_eq!(key.follow(&shop, &sticky, &headers, instance, None), None);
         headers
             .append(SET_COOKIE, HeaderValue::from_static("JSESSIONID=x; Path=/shop; HttpOnly; SameSite=Lax"));
-        let cookie = key.follow(&shop, &sticky, &headers, instance, false).unwrap();
+        let cookie = key.follow(&shop, &sticky, &headers, instance, None).unwrap();
         let cookie = cookie.to_str().unwrap();
         assert!(
             cookie.starts_with("towpath_sticky=") && cookie.ends_with("; Path=/shop; HttpOnly; SameSite=Lax")
@@ -184,9 +204,16 @@ mod tests {
         let mut request = HeaderMap::new();
         let sent = format!("a=b; {}", cookie.split(';').next().unwrap());
         request.append(http::header::COOKIE, HeaderValue::from_str(&sent).unwrap());
-        assert_eq!(key.find(&shop, &sticky, &request), Some(instance));
+        let attributes = b"; Path=/shop; HttpOnly; SameSite=Lax".to_vec();
+        assert_eq!(key.find(&shop, &sticky, &request), [Named { instance, attributes: attributes.clone() }]);
+        let later = InstanceId::mint(6, [9; 10]);
+        let moved = key.follow(&shop, &sticky, &HeaderMap::new(), later, Some(&attributes)).unwrap();
+        assert!(
+            moved.to_str().unwrap().ends_with("; Path=/shop; HttpOnly; SameSite=Lax"),
+            "it replaces the one before"
+        );
         let off = Sticky { session_cookies: Vec::new(), ..sticky };
-        assert_eq!(key.find(&shop, &off, &request), None);
+        assert!(key.find(&shop, &off, &request).is_empty());
     }
 
     #[test]
@@ -195,6 +222,7 @@ mod tests {
         let first = StickyKey::load(dir.path()).unwrap();
         let second = StickyKey::load(dir.path()).unwrap();
         let instance = InstanceId::mint(5, [9; 10]);
-        assert_eq!(second.open(&app("a"), first.seal(&app("a"), instance).as_bytes()), Some(instance));
+        let value = first.seal(&app("a"), instance, b"");
+        assert_eq!(second.open(&app("a"), value.as_bytes()).map(|named| named.instance), Some(instance));
     }
 }

@@ -31,8 +31,9 @@ pub(crate) struct Chosen {
     pub(crate) path: Option<String>,
     /// The lane was read from the client's baggage. If not, what that says of lanes goes no further.
     pub(crate) baggage_is_word: bool,
-    /// The client's sticky cookie names an instance that does not serve this request: it gets a new one.
-    pub(crate) rebind: bool,
+    /// The client's sticky cookie names an instance that does not serve this request: it gets a new one, with
+    /// these attributes.
+    pub(crate) rebind: Option<Vec<u8>>,
 }
 
 /// Our own instances ask directly. What has the marks of a proxy comes from somewhere else, by way of this machine.
@@ -81,11 +82,12 @@ pub(crate) fn choose(
         let named = if record.present.has(Of::Cookie) {
             worker.sticky.find(matched.app(), sticky, headers)
         } else {
-            None
+            Vec::new()
         };
         let bound = named
-            .filter(|instance| !tried.contains(*instance))
-            .and_then(|instance| table.find_sticky(&matched, &lane, instance, now));
+            .iter()
+            .filter(|named| !tried.contains(named.instance))
+            .find_map(|named| table.find_sticky(&matched, &lane, named.instance, now));
         let pick = match bound {
             Some(pick) => pick,
             None => {
@@ -114,7 +116,11 @@ pub(crate) fn choose(
             tag_baggage: asked.is_some_and(|asked| asked.source != LaneSource::Baggage),
             path: route.spec.strip_path.then(|| matched.stripped(record.uri.path()).into_owned()),
             baggage_is_word: asked.is_some_and(|asked| asked.source == LaneSource::Baggage),
-            rebind: named.is_some() && bound.is_none(),
+            rebind: if bound.is_none() {
+                named.into_iter().next().map(|named| named.attributes)
+            } else {
+                None
+            },
         };
         Ok((chosen, flight))
     })

@@ -110,10 +110,11 @@ fn add_headers(record: &Record, headers: &mut HeaderMap) {
     {
         headers.insert(LANE_SERVED.clone(), lane);
     }
-    if chosen.rebind || headers.contains_key(header::SET_COOKIE) {
+    if chosen.rebind.is_some() || headers.contains_key(header::SET_COOKIE) {
         let (app, sticky) = (&chosen.route.spec.app, &chosen.endpoint.upstream.sticky);
         let instance = chosen.endpoint.instance();
-        let cookie = record.conn.worker.sticky.follow(app, sticky, headers, instance, chosen.rebind);
+        let cookie =
+            record.conn.worker.sticky.follow(app, sticky, headers, instance, chosen.rebind.as_deref());
         cookie.map(|cookie| headers.append(header::SET_COOKIE, cookie));
     }
     if record.version != Version::HTTP_2

@@ -57,7 +57,15 @@ async fn the_cookie_follows_the_apps_session_and_holds_the_client() {
     let rig = Rig::start_in(dir, |_| {}, None).await;
     let answer = rig.client().request(&with(&cookie));
     assert_ne!(answer.header("x-app"), Some(home.as_str()));
-    let fresh = answer.all("set-cookie")[0].split(';').next().unwrap().to_owned();
+    let set = answer.all("set-cookie")[0];
+    assert!(
+        set.ends_with("; Path=/shop; HttpOnly; SameSite=Lax"),
+        "else both would be sent from now on: {set}"
+    );
+    let fresh = set.split(';').next().unwrap().to_owned();
     assert!(fresh.starts_with("towpath_sticky=") && fresh != cookie);
     assert!(rig.client().request(&with(&fresh)).all("set-cookie").is_empty());
+    let both = rig.client().request(&with(&format!("{cookie}; {fresh}")));
+    assert_eq!(both.header("x-app"), answer.header("x-app"), "the first that is there counts");
+    assert!(both.all("set-cookie").is_empty());
 }
