@@ -60,7 +60,8 @@ async fn run(parts: WorkerParts, mut drain: watch::Receiver<Drain>) {
     for socket in parts.sockets {
         match tokio::net::TcpListener::from_std(socket.listener) {
             Ok(listener) => {
-                accepting.push(tokio::task::spawn_local(accept::run(worker.clone(), listener, socket.tls)));
+                let accept = accept::run(worker.clone(), listener, socket.tls, drain.clone());
+                accepting.push(tokio::task::spawn_local(accept));
             }
             Err(error) => tracing::error!(%error, "a listener cannot be used"),
         }
@@ -73,9 +74,11 @@ async fn run(parts: WorkerParts, mut drain: watch::Receiver<Drain>) {
             return;
         }
     };
-    accepting.iter().for_each(tokio::task::JoinHandle::abort);
     worker.draining.set(true);
     worker.deadlines.wake_all();
+    for accepting in accepting {
+        let _ = accepting.await;
+    }
     let end = Instant::from_std(end);
     while worker.metrics.connections.get() > 0 && Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -3,8 +3,8 @@
 use super::conn::{Conn, Scheme};
 use super::stream::ClientStream;
 use super::{h1, h2};
-use crate::deadline::Deadline;
 use crate::worker::Worker;
+use crate::worker_thread::Drain;
 use bytes::Bytes;
 use rustls::ServerConfig;
 use std::future::poll_fn;
@@ -17,6 +17,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 /// What an HTTP/2 client says first.
@@ -27,17 +28,38 @@ const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: a
 content-length: 97\r\nretry-after: 1\r\nconnection: close\r\n\r\n\
 {\"type\":\"about:blank\",\"title\":\"The gateway is at its limit\",\"status\":503,\"code\":\"overloaded\"}    ";
 
+/// How long a connection that has sent nothing yet, or is in its handshake, may hold up a drain.
+const DRAIN_QUIET_MS: u64 = 500;
+
 /// Accepts until the worker drains.
-pub(crate) async fn run(worker: Rc<Worker>, listener: TcpListener, tls: Option<Arc<ServerConfig>>) {
+pub(crate) async fn run(
+    worker: Rc<Worker>,
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    mut drain: watch::Receiver<Drain>,
+) {
     let tls = tls.map(TlsAcceptor::from);
     loop {
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = drain.wait_for(Option::is_some) => break,
+        };
+        match accepted {
             Ok((stream, peer)) => accept(&worker, stream, peer, tls.as_ref()),
             Err(error) if is_about_one_client(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "connections cannot be accepted; trying again");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
+        }
+    }
+    // Clients in the queue believe that they are connected; closing the socket would reset them.
+    let Ok(listener) = listener.into_std() else { return };
+    while let Ok((stream, peer)) = listener.accept() {
+        if stream.set_nonblocking(true).is_ok()
+            && let Ok(stream) = TcpStream::from_std(stream)
+        {
+            accept(&worker, stream, peer, tls.as_ref());
         }
     }
 }
@@ -96,7 +118,7 @@ impl Drop for Counted {
 
 /// Clear text: HTTP/2 if the first bytes are its preface.
 async fn serve_clear(conn: Rc<Conn>, mut stream: TcpStream) {
-    let Some(Ok(first)) = until(&conn.deadline, peek(&mut stream)).await else { return };
+    let Some(Ok(first)) = until(&conn, peek(&mut stream)).await else { return };
     let is_h2 = first.starts_with(PREFACE);
     let mut stream = ClientStream::tcp(stream);
     stream.unread(first);
@@ -116,19 +138,32 @@ async fn peek(stream: &mut TcpStream) -> io::Result<Bytes> {
 }
 
 async fn serve_tls(conn: Rc<Conn>, stream: TcpStream, tls: TlsAcceptor) {
-    let Some(Ok(stream)) = until(&conn.deadline, tls.accept(stream)).await else { return };
+    let Some(Ok(stream)) = until(&conn, tls.accept(stream)).await else { return };
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = ClientStream::tls(stream);
     if is_h2 { h2::serve(conn, stream).await } else { h1::serve(conn, stream).await }
 }
 
-/// The future's result, if it is there before the deadline.
-async fn until<T>(deadline: &Deadline, future: impl Future<Output = T>) -> Option<T> {
+/// The future's result, if it is there before the deadline, which a drain brings nearer.
+async fn until<T>(conn: &Conn, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(result) => Poll::Ready(Some(result)),
-        Poll::Pending if deadline.is_over(cx) => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
+    let mut hurried = false;
+    let result = poll_fn(|cx| {
+        if conn.worker.draining.get() && !hurried {
+            hurried = true;
+            conn.deadline.clear();
+            conn.deadline.set_in(DRAIN_QUIET_MS);
+        }
+        match future.as_mut().poll(cx) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending if conn.deadline.is_over(cx) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
     })
-    .await
+    .await;
+    if hurried {
+        conn.deadline.clear();
+        conn.deadline.set_in(conn.worker.settings.timeouts.head_ms);
+    }
+    result
 }

@@ -38,12 +38,18 @@ pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
         builder.max_headers(limits.headers);
     }
     let mut serving = builder.serve_connection(io, service);
-    let mut draining = false;
+    let (mut draining, mut polled) = (false, false);
     let ended = poll_fn(|cx| {
         if conn.worker.draining.get() && !draining {
-            draining = true;
-            Pin::new(&mut serving).graceful_shutdown();
+            if polled {
+                draining = true;
+                Pin::new(&mut serving).graceful_shutdown();
+            } else {
+                // hyper closes at once what it has read nothing of; the first request may be here already.
+                cx.waker().wake_by_ref();
+            }
         }
+        polled = true;
         let over = conn.deadline.is_over(cx);
         if over && conn.phase.get() == Phase::Between {
             if !conn.head_begun.get() {

@@ -46,6 +46,24 @@ async fn the_deadline_ends_what_does_not_end() {
 }
 
 #[tokio::test]
+async fn who_sent_nothing_holds_nobody_up_and_who_waits_to_be_accepted_is_served() {
+    let app = HttpApp::start("a");
+    let mut rig = Rig::start(World::new().app("shop", json!({})).instance("shop", app.address())).await;
+    let quiet = rig.client();
+    let mut asked: Vec<_> = (0..100).map(|_| rig.client()).collect();
+    for client in &mut asked {
+        client.send("GET /status/200 HTTP/1.1\r\nHost: shop.localhost\r\n\r\n");
+    }
+    let begun = std::time::Instant::now();
+    rig.gateway.take().unwrap().drain(Duration::from_secs(15)).await;
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    for client in &mut asked {
+        assert_eq!(client.answer().status, 200);
+    }
+    drop(quiet);
+}
+
+#[tokio::test]
 async fn a_taken_port_and_an_unusable_directory_are_said() {
     let rig = Rig::start(World::new()).await;
     for workers in [1, 2] {
