@@ -178,7 +178,7 @@ impl Outgoing<'_> {
             if mine {
                 continue;
             }
-            if name == "baggage" && !self.chosen.baggage_is_word {
+            if self.has(Of::Baggage) && name == "baggage" && !self.chosen.baggage_is_word {
                 put_without_lane(value.as_bytes(), &mut put);
                 continue;
             }
