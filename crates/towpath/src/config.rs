@@ -60,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) drain: Millis,
     /// The API.
     pub(crate) api: ApiSettings,
+    /// How rollouts are done.
+    pub(crate) rollout: RolloutSettings,
     /// The gateway.
     pub(crate) gateway: GatewaySettings,
     /// The cell.
@@ -79,6 +81,25 @@ pub(crate) struct ApiSettings {
     pub(crate) advertise: Option<String>,
     /// Largest upload in bytes.
     pub(crate) max_upload: Option<ByteSize>,
+}
+
+/// Settings of rollouts; `None` = the manager's default.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct RolloutSettings {
+    /// Instances above the wanted count while versions change, as a share of the count.
+    pub(crate) surge: Option<f32>,
+    /// Longest wait for a draining instance's requests.
+    pub(crate) drain: Option<Millis>,
+    /// Silence of a cell after which its instances are replaced elsewhere.
+    pub(crate) lost: Option<Millis>,
+    /// Added to an instance's start time-out for fetching its release.
+    pub(crate) prepare: Option<Millis>,
+    /// Crashes before the first success that make a new version fail.
+    pub(crate) crashes: Option<u32>,
+    /// How long an instance may be unhealthy before it is replaced.
+    pub(crate) unhealthy: Option<Millis>,
+    /// Memory that may be promised to a cell's instances, as a multiple of what it has.
+    pub(crate) overcommit: Option<f32>,
 }
 
 /// Settings of the gateway.

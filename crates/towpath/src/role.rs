@@ -25,6 +25,8 @@ use towpath_telemetry::{Held, LogFormat};
 struct Run {
     settings: Settings,
     ready_file: Option<PathBuf>,
+    /// Whether the data directory was made just now.
+    fresh: bool,
     screen: Screen,
     /// Holds the log back until the start screen is there, or the start takes long.
     log: Held,
@@ -62,7 +64,7 @@ impl Run {
 
 /// Runs a role until it is told to end.
 pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice) -> Outcome {
-    let (settings, file) = settings::load(role, args, flags)?;
+    let (mut settings, file) = settings::load(role, args, flags)?;
     let screen = Screen::new(color, Format::Table);
     if args.check {
         let from = file.map_or_else(String::new, |file| format!(" ({})", file.display()));
@@ -71,14 +73,17 @@ pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice)
     let format = if settings.log_json { LogFormat::Json } else { LogFormat::Text };
     let log = towpath_telemetry::init_held(format, &settings.log, screen.paints_errors())
         .map_err(|error| Failure::new(Exit::Usage, format!("log: {error}")))?;
-    let _lock = lock::lock(&settings.data_dir)?;
+    let lock = lock::lock(&settings.data_dir)?;
+    if role == Role::Up {
+        ports::fill_in(&mut settings);
+    }
     ports::check(role, &settings)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("towpath")
         .build()
         .map_err(|error| Failure::io("cannot start", &error))?;
-    let run = Run { settings, ready_file: args.ready_file.clone(), screen, log };
+    let run = Run { settings, ready_file: args.ready_file.clone(), fresh: lock.fresh, screen, log };
     let outcome = runtime.block_on(async {
         let signals = Signals::new()?;
         match role {

@@ -2,7 +2,9 @@
 
 use super::gateway;
 use super::ranges::Span;
-use super::{ApiSettings, CellSettings, GatewaySettings, NatsSettings, Role, Settings, Sources};
+use super::{
+    ApiSettings, CellSettings, GatewaySettings, NatsSettings, Role, RolloutSettings, Settings, Sources,
+};
 use crate::document::fields::Fields;
 use crate::document::problem::{Problem, Problems};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -40,6 +42,7 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
         log_json: top.choice("log_format", &[("text", false), ("json", true)]).unwrap_or(false),
         drain: top.parsed("drain").unwrap_or(Millis::secs(30)),
         api: api(&table("api")),
+        rollout: rollout(&table("rollout")),
         gateway: gateway(&table("gateway")),
         cell: cell(role, &table("cell")),
         nats: nats(role, &bus),
@@ -102,6 +105,20 @@ fn api(fields: &Fields<'_>) -> ApiSettings {
         listen: listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 7700))),
         advertise: url(fields, "advertise"),
         max_upload: fields.parsed("max_upload"),
+    };
+    fields.refuse_rest();
+    settings
+}
+
+fn rollout(fields: &Fields<'_>) -> RolloutSettings {
+    let settings = RolloutSettings {
+        surge: fields.number("surge", 0.0..=1.0),
+        drain: fields.parsed("drain"),
+        lost: fields.parsed("lost"),
+        prepare: fields.parsed("prepare"),
+        crashes: fields.count("crashes", 1..=100).and_then(|n| u32::try_from(n).ok()),
+        unhealthy: fields.parsed("unhealthy"),
+        overcommit: fields.number("overcommit", 0.1..=100.0),
     };
     fields.refuse_rest();
     settings

@@ -65,7 +65,7 @@ pub(super) async fn cell(run: Run, mut signals: Signals) -> Outcome {
     let start = async {
         let bus = services::nats(&run.settings, true).await?;
         let gateway_url = services::configured_gateway_url(&run.settings);
-        let dir = layout.passable("cell")?;
+        let dir = layout.cell(run.fresh)?;
         services::cell(&run.settings, dir, api, &token_file, gateway_url, bus).await
     };
     let Some(cell) = run.start(&mut signals, start).await? else { return Ok(()) };

@@ -1,6 +1,7 @@
 //! Errors of the services as one line.
 
 use super::ports;
+use crate::config::Settings;
 use crate::exit::{Exit, Failure};
 use std::error::Error;
 use towpath_cell::CellError;
@@ -19,9 +20,11 @@ fn one_line(text: &str) -> String {
 }
 
 /// Why the gateway did not start.
-pub(super) fn gateway(error: &GatewayError) -> Failure {
+pub(super) fn gateway(error: &GatewayError, settings: &Settings) -> Failure {
     match error {
-        GatewayError::Listen { address, source } => ports::refused(*address, "--listen", source),
+        GatewayError::Listen { address, source } => {
+            ports::refused(*address, ports::flag_of(settings, *address), source)
+        }
         other => any("the gateway did not start", other),
     }
 }

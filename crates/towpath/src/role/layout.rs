@@ -1,7 +1,9 @@
 //! What lies where in a data directory, and who may read it.
 //!
-//! Instances of a root cell run as other users and have to pass through the directory to their own files: it and the
-//! cell's part may be passed (mode 0711) but not listed; the other parts are closed (0700), secrets are 0600.
+//! It is closed (0700). Instances of a root cell run as other users and have to pass through the directory to their own
+//! files: one that root has just made, and the cell's part in it, may be passed (0711) but not listed. The mode of a
+//! directory that was there before is its owner's: the cell finds another place for its instances then. The other parts
+//! are closed, secrets are 0600.
 
 use crate::exit::{Exit, Failure, Outcome, reason};
 use std::fs::{DirBuilder, OpenOptions, Permissions};
@@ -37,11 +39,13 @@ impl Layout {
         self.part(name, 0o700)
     }
 
-    /// A part that others may pass through; made if it is not there.
-    pub(super) fn passable(&self, name: &str) -> Outcome<PathBuf> {
-        std::fs::set_permissions(&self.root, Permissions::from_mode(0o711))
-            .map_err(|error| not_writable(&self.root, &error))?;
-        self.part(name, 0o711)
+    /// The cell's part; made if it is not there.
+    pub(super) fn cell(&self, fresh: bool) -> Outcome<PathBuf> {
+        if fresh && nix::unistd::geteuid().is_root() {
+            std::fs::set_permissions(&self.root, Permissions::from_mode(0o711))
+                .map_err(|error| not_writable(&self.root, &error))?;
+        }
+        self.part("cell", if nix::unistd::geteuid().is_root() { 0o711 } else { 0o700 })
     }
 
     fn part(&self, name: &str, mode: u32) -> Outcome<PathBuf> {

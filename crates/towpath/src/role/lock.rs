@@ -12,6 +12,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub(super) struct DataDirLock {
     _held: Flock<File>,
+    /// Whether the directory was made just now.
+    pub(super) fresh: bool,
 }
 
 /// Makes the directory (mode 0700) if it is not there, and locks it.
@@ -21,6 +23,7 @@ pub(super) fn lock(dir: &Path) -> Outcome<DataDirLock> {
         let what = format!("data directory {shown} is not writable: {}", reason(error));
         Failure::hinted(Exit::Usage, what, "choose another with --data-dir")
     };
+    let fresh = !dir.exists();
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| refused(&error))?;
     let path = dir.join("lock");
     let file = OpenOptions::new()
@@ -59,7 +62,7 @@ pub(super) fn lock(dir: &Path) -> Outcome<DataDirLock> {
     let written =
         held.set_len(0).and_then(|()| held.write_all(format!("{}\n", std::process::id()).as_bytes()));
     written.map_err(|error| refused(&error))?;
-    Ok(DataDirLock { _held: held })
+    Ok(DataDirLock { _held: held, fresh })
 }
 
 #[cfg(test)]
@@ -71,11 +74,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("a/b");
         let held = lock(&data).unwrap();
+        assert!(held.fresh);
         let failure = lock(&data).unwrap_err();
         assert_eq!(failure.exit, Exit::Conflict);
         assert!(failure.lines[0].contains(&format!("process {}", std::process::id())), "{failure:?}");
         drop(held);
-        lock(&data).unwrap();
+        assert!(!lock(&data).unwrap().fresh);
     }
 
     #[test]

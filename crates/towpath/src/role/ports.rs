@@ -6,10 +6,24 @@
 use crate::config::{Role, Settings};
 use crate::exit::{Exit, Failure, Outcome, reason};
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 /// Where a gateway is when nothing else is said.
 pub(super) const USUAL_GATEWAY: &str = "http://127.0.0.1:8080";
+
+/// Without an address for metrics, `up` has them at the port after the API's.
+pub(super) fn fill_in(settings: &mut Settings) {
+    let api = settings.api.listen.port();
+    let port = if api == 0 { 0 } else { api.saturating_add(1) };
+    let beside = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    settings.gateway.config.admin.get_or_insert_with(|| beside.to_string());
+}
+
+/// The flag that says an address of the gateway.
+pub(super) fn flag_of(settings: &Settings, address: SocketAddr) -> &'static str {
+    let admin = settings.gateway.config.admin.as_ref().and_then(|text| text.parse().ok());
+    if admin == Some(address) { "--admin-listen" } else { "--listen" }
+}
 
 /// Checks every address that the role will listen at.
 pub(super) fn check(role: Role, settings: &Settings) -> Outcome {

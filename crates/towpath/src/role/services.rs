@@ -48,11 +48,11 @@ pub(super) async fn gateway(settings: &Settings, data_dir: PathBuf, bus: Arc<dyn
     let mut config = settings.gateway.config.clone();
     config.data_dir = data_dir;
     config.place = settings.place.clone();
-    let settings = config.validate().map_err(|errors| Failure {
+    let checked = config.validate().map_err(|errors| Failure {
         exit: Exit::Usage,
         lines: errors.0.iter().map(|e| format!("gateway.{}: {}", e.field, e.message)).collect(),
     })?;
-    Gateway::start(settings, Some(bus)).await.map_err(|error| failures::gateway(&error))
+    Gateway::start(checked, Some(bus)).await.map_err(|error| failures::gateway(&error, settings))
 }
 
 /// Starts the manager. `gateway_url` is for URLs that are shown.
@@ -74,6 +74,14 @@ pub(super) async fn manager(
     if let Some(limit) = settings.api.max_upload {
         manager.limits.blobs.source = limit;
     }
+    let (ours, policy) = (&settings.rollout, &mut manager.rollout);
+    policy.surge = ours.surge.map_or(policy.surge, f64::from);
+    policy.drain_ms = ours.drain.map_or(policy.drain_ms, |time| time.0);
+    policy.lost_ms = ours.lost.map_or(policy.lost_ms, |time| time.0);
+    policy.prepare_ms = ours.prepare.map_or(policy.prepare_ms, |time| time.0);
+    policy.crashes = ours.crashes.unwrap_or(policy.crashes);
+    policy.unhealthy_ms = ours.unhealthy.map_or(policy.unhealthy_ms, |time| time.0);
+    policy.overcommit = ours.overcommit.map_or(policy.overcommit, f64::from);
     manager.validate().map_err(|lines| Failure { exit: Exit::Usage, lines })?;
     Manager::start(manager, store, bus).await.map_err(|error| failures::manager(&error, flag))
 }

@@ -7,7 +7,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    hang_up: Signal,
+    /// `None` when it was ignored from the start, as under nohup.
+    hang_up: Option<Signal>,
 }
 
 impl Signals {
@@ -17,7 +18,7 @@ impl Signals {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
-            hang_up: listen(SignalKind::hangup())?,
+            hang_up: if hang_up_is_ignored() { None } else { Some(listen(SignalKind::hangup())?) },
         })
     }
 
@@ -26,7 +27,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
-            _ = self.hang_up.recv() => "SIGHUP",
+            () = received(&mut self.hang_up) => "SIGHUP",
         }
     }
 
@@ -37,4 +38,22 @@ impl Signals {
             name = self.next() => Err(Failure::new(Exit::Interrupted, format!("ended at once by a second signal ({name})"))),
         }
     }
+}
+
+/// Waits for a signal, if it is listened for.
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether whoever started the process had SIGHUP ignored: it is to outlive its terminal then.
+fn hang_up_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // Signal n is bit n - 1; SIGHUP is 1.
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

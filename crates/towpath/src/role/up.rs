@@ -8,7 +8,6 @@ use super::signals::Signals;
 use super::{Run, failures};
 use crate::config::{Settings, paths};
 use crate::exit::Outcome;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use towpath_bus::{Bus, MemoryBus};
@@ -24,12 +23,11 @@ struct Platform {
     cell: Cell,
 }
 
-pub(super) async fn run(mut run: Run, mut signals: Signals) -> Outcome {
-    if run.settings.gateway.config.admin.is_none() {
-        run.settings.gateway.config.admin = Some(beside(run.settings.api.listen).to_string());
-    }
+pub(super) async fn run(run: Run, mut signals: Signals) -> Outcome {
     let layout = Layout::new(&run.settings.data_dir);
-    let Some(platform) = run.start(&mut signals, start(&run.settings, &layout)).await? else { return Ok(()) };
+    let Some(platform) = run.start(&mut signals, start(&run.settings, &layout, run.fresh)).await? else {
+        return Ok(());
+    };
     announce(&run, &layout, &platform)?;
     run.log.release();
     let name = signals.next().await;
@@ -41,7 +39,7 @@ pub(super) async fn run(mut run: Run, mut signals: Signals) -> Outcome {
     signals.or_at_once(stop(platform, drain, keep)).await
 }
 
-async fn start(settings: &Settings, layout: &Layout) -> Outcome<Platform> {
+async fn start(settings: &Settings, layout: &Layout, fresh: bool) -> Outcome<Platform> {
     let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
     let file = layout.store()?;
     let store = SqliteStore::open(&file)
@@ -55,7 +53,7 @@ async fn start(settings: &Settings, layout: &Layout) -> Outcome<Platform> {
     let manager = services::manager(settings, layout, shown, store, bus.clone(), "--api-listen").await?;
     let api = services::local_url(manager.api_address());
     let for_instances = settings.cell.gateway_url.clone().unwrap_or(gateway_url);
-    let cell_dir = layout.passable("cell")?;
+    let cell_dir = layout.cell(fresh)?;
     let cell = services::cell(settings, cell_dir, api, &layout.cell_token(), for_instances, bus).await?;
     Ok(Platform { gateway, manager, cell })
 }
@@ -68,12 +66,6 @@ async fn stop(platform: Platform, drain: Duration, keep_instances: bool) {
     let mode = if keep_instances { StopMode::LeaveRunning } else { StopMode::StopInstances(drain) };
     platform.cell.stop(mode).await;
     tracing::info!("ended");
-}
-
-/// The address for metrics when none is said: the port after the API's.
-fn beside(api: SocketAddr) -> SocketAddr {
-    let port = if api.port() == 0 { 0 } else { api.port().saturating_add(1) };
-    SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), port)
 }
 
 fn announce(run: &Run, layout: &Layout, platform: &Platform) -> Outcome {

@@ -47,7 +47,7 @@ pub(super) async fn follow(context: &Context, live: &mut Live, begun: &Value) ->
     loop {
         let stream = async {
             let mut events = context.api.events(&path, last_id.as_deref()).await?;
-            read(&mut events, live, &mut rollout, &mut last_id).await
+            read(&mut events, live, text(begun, "verb"), &mut rollout, &mut last_id).await
         };
         let failure = tokio::select! {
             ended = stream => match ended {
@@ -79,6 +79,7 @@ fn how_to_follow(operation: &Value, before: &str) -> String {
 async fn read(
     events: &mut Events,
     live: &mut Live,
+    verb: &str,
     rollout: &mut Rollout,
     last_id: &mut Option<String>,
 ) -> Outcome<Option<Value>> {
@@ -87,7 +88,7 @@ async fn read(
             live.clear();
             return Ok(Some(event.data));
         }
-        show(&event, live, rollout);
+        show(&event, live, verb, rollout);
         if event.id.is_some() {
             last_id.clone_from(&event.id);
         }
@@ -95,11 +96,15 @@ async fn read(
     Ok(None)
 }
 
-fn show(event: &Event, live: &mut Live, rollout: &mut Rollout) {
+fn show(event: &Event, live: &mut Live, verb: &str, rollout: &mut Rollout) {
     match event.name.as_str() {
         "phase" => match event.text("phase") {
             "staging" => live.now("Building"),
-            "rolling" => live.now("Starting instances"),
+            "rolling" => live.now(match verb {
+                "delete" | "delete-group" => "Draining instances",
+                "scale" | "update" => "Changing instances",
+                _ => "Starting instances",
+            }),
             _ => {}
         },
         "step" => {
@@ -162,7 +167,8 @@ fn failure(context: &Context, operation: &Value) -> Failure {
     let (code, message) = (text(operation, "code"), text(operation, "message"));
     let (app, lane) = (text(operation, "app"), text(operation, "lane"));
     let log = texts(operation, "log");
-    if !log.is_empty() {
+    // What a build printed was shown line by line already.
+    if !log.is_empty() && !code.starts_with("build_") {
         context.screen.note("The last lines that the app printed:");
         for line in log {
             context.screen.note(format!("  {}", plain(line)));

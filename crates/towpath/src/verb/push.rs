@@ -1,6 +1,7 @@
 //! `towpath push`: manifest + flags → upload → operation → URL.
 
 mod request;
+mod source;
 mod target;
 mod upload;
 
@@ -14,6 +15,7 @@ use crate::screen::live::Live;
 use crate::screen::style::Style;
 use clap::{Args, ValueEnum};
 use hyper::Method;
+use source::Source;
 use std::path::PathBuf;
 use target::Target;
 use towpath_types::{AppName, ByteSize, LaneName, Millis};
@@ -25,12 +27,13 @@ Examples:
   towpath push
   towpath push ./front --app shop --instances 3 --memory 256M
   towpath push --lane blue --env LEVEL=debug
+  towpath push target/app.jar --app orders
   towpath push --command 'python app.py' --health-path /healthz
 
 The directory's towpath.toml (or Procfile, or Cloud Foundry's manifest.yml) is read; flags win over it.
 What .gitignore and .towpathignore name is left out. The app has to listen on the port in $PORT.")]
 pub(crate) struct PushArgs {
-    /// Directory with the app
+    /// Directory with the app, or a file that is the app (a jar, a program)
     #[arg(default_value = ".", value_name = "DIR")]
     dir: PathBuf,
     /// App [default: the manifest's name, else the directory's]
@@ -97,19 +100,7 @@ enum HealthType {
 
 impl PushArgs {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
-        if !self.dir.is_dir() {
-            let what = format!(
-                "{}: {}",
-                self.dir.display(),
-                if self.dir.exists() { "it is not a directory" } else { "no such directory" }
-            );
-            return Err(Failure::hinted(
-                Exit::Usage,
-                what,
-                "name the directory with the app: towpath push DIR",
-            ));
-        }
-        let manifests = load(&self.dir, self.manifest.as_deref())?;
+        let manifests = self.manifests()?;
         let targets: Vec<Target> = self
             .select(manifests)?
             .into_iter()
@@ -123,6 +114,26 @@ impl PushArgs {
             self.push(context, target).await?;
         }
         Ok(())
+    }
+
+    /// What the directory's manifest says; a file alone has none.
+    fn manifests(&self) -> Outcome<Vec<Manifest>> {
+        if self.dir.is_file() {
+            let parent = self.dir.parent().unwrap_or(&self.dir);
+            return match &self.manifest {
+                Some(manifest) => Ok(load(parent, Some(manifest))?),
+                None => Ok(vec![Manifest::default()]),
+            };
+        }
+        if !self.dir.is_dir() {
+            let what = format!("{}: no such directory", self.dir.display());
+            return Err(Failure::hinted(
+                Exit::Usage,
+                what,
+                "name the directory with the app: towpath push DIR",
+            ));
+        }
+        Ok(load(&self.dir, self.manifest.as_deref())?)
     }
 
     /// The apps of the manifest that are meant: all, or the one that `--app` names. With a single one `--app` renames it.
@@ -148,8 +159,8 @@ impl PushArgs {
             context.screen.warn(line);
         }
         let mut live = Live::new(&context.screen);
-        let dir = source_dir(&self.dir, &target.manifest);
-        let source = upload::upload(context, &mut live, &dir, self.max_size.0).await?;
+        let source = Source::find(&source_dir(&self.dir, &target.manifest))?;
+        let source = upload::upload(context, &mut live, source.dir(), self.max_size.0).await?;
         let body = request::body(target, source, self.note.as_deref());
         live.busy("Asking for the release");
         let path = format!("/v1/apps/{}/releases", target.app);

@@ -106,3 +106,19 @@ fn source_that_no_builder_knows_is_said() {
     assert_eq!(failed.code, 1, "{failed:#?}");
     assert!(failed.stderr.contains("no_builder") && failed.stderr.contains("--builder"), "{failed:#?}");
 }
+
+#[test]
+fn a_failed_build_shows_what_it_printed_once() {
+    let up = Up::start();
+    let dir = up.dir.path().join("broken");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("app.py"), "").unwrap();
+    std::fs::write(dir.join("requirements.txt"), "./no-such-package-here\n").unwrap();
+    let failed = up.push(&dir, &[]);
+    assert_eq!(failed.code, 1, "{failed:#?}");
+    assert!(failed.stderr.contains("build_failed"), "{failed:#?}");
+    let named = failed.stderr.lines().filter(|line| line.starts_with("  ") && line.contains("ERROR")).count();
+    let distinct: std::collections::BTreeSet<&str> =
+        failed.stderr.lines().filter(|line| line.starts_with("  ") && line.contains("ERROR")).collect();
+    assert_eq!(named, distinct.len(), "{failed:#?}");
+}

@@ -116,12 +116,18 @@ pub struct Role {
 impl Role {
     /// Starts `towpath <role>` with its data in `dir/<name>` and waits until it is up.
     pub fn start(dir: &Path, name: &str, role: &str, args: &[&str]) -> Self {
+        Self::start_by(dir, name, role, args, None)
+    }
+
+    /// The same, by way of another program.
+    pub fn start_by(dir: &Path, name: &str, role: &str, args: &[&str], by: Option<&str>) -> Self {
         let data = dir.join(name);
         let ready_file = dir.join(format!("{name}.ready"));
         let _ = std::fs::remove_file(&ready_file);
         let log = dir.join(format!("{name}.log"));
         let (ports, uids) = shares();
-        let mut command = logged(Path::new(BIN), &log);
+        let mut command = logged(Path::new(by.unwrap_or(BIN)), &log);
+        command.args(by.map(|_| BIN));
         clean(&mut command, dir);
         command.env("TOWPATH_CELL_PORTS", ports).env("TOWPATH_CELL_UIDS", uids);
         command.arg(role).arg("--data-dir").arg(&data).arg("--ready-file").arg(&ready_file).args(args);

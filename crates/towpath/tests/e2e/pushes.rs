@@ -94,6 +94,19 @@ fn a_command_is_found_in_the_apps_own_virtual_environment() {
 }
 
 #[test]
+fn a_single_file_is_an_app() {
+    let up = Up::start();
+    let dir = up.dir.path().join("built");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("index.html"), "<h1>one page</h1>").unwrap();
+    up.push(&dir.join("index.html"), &["--app", "page"]).ok();
+    assert!(up.get("page.localhost", "/", &[]).body.contains("one page"));
+    write(&dir, "manifest.yml", "applications:\n- name: cf-page\n  path: index.html\n");
+    up.push(&dir, &[]).ok();
+    assert!(up.get("cf-page.localhost", "/", &[]).body.contains("one page"));
+}
+
+#[test]
 fn all_errors_of_a_manifest_are_listed_and_nothing_is_sent() {
     let up = Up::start();
     let dir = up.dir.path().join("wrong");

@@ -33,6 +33,28 @@ fn sigint_ends_cleanly_too() {
 }
 
 #[test]
+fn nohup_is_respected() {
+    let dir = open_dir();
+    let mut role = Role::start_by(dir.path(), "data", "up", FREE_ARGS, Some("nohup"));
+    role.process.signal(Signal::SIGHUP);
+    let answer = crate::client::get(role.address("api"), "localhost", "/v1/healthz", &[]);
+    assert_eq!(answer.status, 200);
+    assert!(role.process.exited().is_none());
+    assert_eq!(role.terminate(), 0);
+}
+
+#[test]
+fn a_directory_that_was_there_keeps_its_mode() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = open_dir();
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let role = Role::start(dir.path(), "data", "up", FREE_ARGS);
+    assert_eq!(std::fs::metadata(&role.data).unwrap().permissions().mode() & 0o777, 0o750);
+}
+
+#[test]
 fn a_second_start_on_the_same_directory_is_refused_in_one_line() {
     let up = Up::start();
     let mut second = command(up.dir.path());
@@ -49,6 +71,9 @@ fn a_taken_port_is_said_in_one_line() {
     let dir = open_dir();
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = held.local_addr().unwrap().to_string();
+    let mut up = command(dir.path());
+    up.args(["up", "--admin-listen", &taken]).args(FREE_ARGS);
+    assert!(run(up).one_error_line().contains("--admin-listen"));
     for (flag, other) in [("--listen", "--api-listen"), ("--api-listen", "--listen")] {
         let mut up = command(dir.path());
         up.args(["up", flag, &taken, other, "127.0.0.1:0"]);

@@ -68,10 +68,11 @@ fn health(args: &PushArgs, manifest: Option<HealthCheck>) -> Outcome<Option<Heal
     Ok(Some(check))
 }
 
-/// A name from the directory's: `My App` becomes `my-app`.
+/// A name from the directory's or file's: `My App` becomes `my-app`, `orders.jar` becomes `orders`.
 fn name_of(dir: &Path) -> Outcome<AppName> {
     let full = dir.canonicalize().map_err(|error| Failure::io(dir.display(), &error))?;
-    let base = full.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let own = if full.is_file() { full.file_stem() } else { full.file_name() };
+    let base = own.map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
     let mut name = String::new();
     for c in base.chars() {
         if c.is_ascii_alphanumeric() {
@@ -82,7 +83,7 @@ fn name_of(dir: &Path) -> Outcome<AppName> {
     }
     let cut: String = name.chars().take(AppName::MAX).collect();
     AppName::new(cut.trim_end_matches('-')).map_err(|_| {
-        let what = format!("the directory {} gives no name for the app", full.display());
+        let what = format!("{} gives no name for the app", full.display());
         Failure::hinted(Exit::Usage, what, "say --app NAME, or name = \"…\" in towpath.toml")
     })
 }
