@@ -201,7 +201,8 @@ pub(crate) async fn delete_app(
     let present =
         state.core.store.get(&keys::app_key(&app)).await?.ok_or_else(|| Problem::not_found(no_app(&app)))?;
     conditions.check(Some(&present))?;
-    let new = NewOperation { app, lane: LaneName::base(), input: Input::Delete, by: caller.name };
+    let expected = conditions.expected(&present);
+    let new = NewOperation { app, lane: LaneName::base(), input: Input::Delete, expected, by: caller.name };
     state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
@@ -258,7 +259,8 @@ pub(crate) async fn patch_env(
     };
     let present = state.core.store.get(&key).await?.ok_or_else(|| Problem::not_found(no_app(&app)))?;
     conditions.check(Some(&present))?;
-    let new = NewOperation { app, lane, input, by: caller.name };
+    let expected = conditions.expected(&present);
+    let new = NewOperation { app, lane, input, expected, by: caller.name };
     state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 

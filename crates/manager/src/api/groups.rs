@@ -87,7 +87,8 @@ pub(crate) async fn patch_group(
     Doc(body): Doc<GroupBody>,
 ) -> Outcome<Response> {
     let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
-    state.existing_group(&group, &conditions).await?;
+    let present = state.existing_group(&group, &conditions).await?;
+    let expected = conditions.expected(&present);
     let change = GroupChange {
         count: body.count,
         stopped: body.stopped,
@@ -97,7 +98,7 @@ pub(crate) async fn patch_group(
     };
     let settings = !change.env.is_empty() || change.limits != Limits::default() || change.health.is_some();
     let input = if settings { Input::Update(change) } else { Input::Scale(change) };
-    let new = NewOperation { app: group.app, lane: group.lane, input, by: caller.name };
+    let new = NewOperation { app: group.app, lane: group.lane, input, expected, by: caller.name };
     state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
@@ -113,8 +114,10 @@ pub(crate) async fn restart_group(
     conditions: Conditions,
 ) -> Outcome<Response> {
     let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
-    state.existing_group(&group, &conditions).await?;
-    let new = NewOperation { app: group.app, lane: group.lane, input: Input::Restart, by: caller.name };
+    let present = state.existing_group(&group, &conditions).await?;
+    let expected = conditions.expected(&present);
+    let new =
+        NewOperation { app: group.app, lane: group.lane, input: Input::Restart, expected, by: caller.name };
     state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
@@ -130,8 +133,15 @@ pub(crate) async fn delete_group(
     conditions: Conditions,
 ) -> Outcome<Response> {
     let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
-    state.existing_group(&group, &conditions).await?;
-    let new = NewOperation { app: group.app, lane: group.lane, input: Input::DeleteGroup, by: caller.name };
+    let present = state.existing_group(&group, &conditions).await?;
+    let expected = conditions.expected(&present);
+    let new = NewOperation {
+        app: group.app,
+        lane: group.lane,
+        input: Input::DeleteGroup,
+        expected,
+        by: caller.name,
+    };
     state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 

@@ -6,7 +6,7 @@ use super::query::{NoQuery, Params, Segments, Wait, in_space, name};
 use super::reading::{List, page_query, read_answer, tagged};
 use super::sse::{Frame, last_event_id, stream};
 use super::view::{OperationView, unreadable};
-use super::writing::Conditions;
+use super::writing::{Conditions, wait_time};
 use crate::core::keys;
 use crate::operations::{Live, NewOperation, SubmitError};
 use axum::Json;
@@ -16,7 +16,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use towpath_types::spec::{OperationPhase, OperationSpec};
+use tokio::time::Instant;
+use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
 use towpath_types::{AppName, ErrorCode, Kind, Millis, OperationId, Record};
 
 /// Events sent at once.
@@ -134,12 +135,19 @@ async fn relay(live: &Arc<Live>, after: u64, out: &mpsc::Sender<Frame>) -> Optio
     }
 }
 
+/// Whether an operation has made its change, or ended.
+fn is_under_way(record: &Record) -> bool {
+    record
+        .status::<OperationStatus>()
+        .is_ok_and(|status| status.phase == OperationPhase::Rolling || is_ended(status.phase))
+}
+
 fn is_ended(phase: OperationPhase) -> bool {
     matches!(phase, OperationPhase::Succeeded | OperationPhase::Failed)
 }
 
 impl ApiState {
-    /// Stores a new operation and answers 202.
+    /// Stores a new operation and answers 202; with `wait`, when its change (not: the whole rollout) is served.
     pub(crate) async fn accept(
         &self,
         new: NewOperation,
@@ -147,14 +155,47 @@ impl ApiState {
         wait: Option<Wait>,
         wait_timeout: Option<Millis>,
     ) -> Outcome<Response> {
-        let (record, revision) = self.operations.submit(new, conditions.idempotency.clone()).await?;
-        let view = self.operation_view(&record)?;
+        let (mut record, mut revision) = self.operations.submit(new, conditions.idempotency.clone()).await?;
+        let deadline = Instant::now() + wait_time(wait_timeout);
+        if wait.is_some()
+            && let Some(changed) = self.wait_for_change(&record, deadline).await
+        {
+            revision = changed.revision;
+            record = Record::clone(&changed);
+        }
+        let made = is_under_way(&record);
+        // What runs it may not know yet of its own change.
+        let stored = if made { OperationView::new(&record, None) } else { None };
+        let view = stored.map_or_else(|| self.operation_view(&record), Ok)?;
         let mut response = (StatusCode::ACCEPTED, Json(&view)).into_response();
         let headers = response.headers_mut();
         if let Ok(location) = HeaderValue::from_str(&format!("/v1/operations/{}", view.id)) {
             headers.insert(header::LOCATION, location);
         }
-        Ok(self.changed(response, revision, wait, wait_timeout).await)
+        if wait.is_some() && !made {
+            // Its change is not made yet, so nobody can serve it.
+            return Ok(self.unserved(response, revision));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        Ok(self.changed(response, revision, wait, Some(left)).await)
+    }
+
+    /// Waits until an operation has made its change, or ended without one. The change and its step to `rolling` are
+    /// one commit, so the record is then of the change's revision, or a later one. `None` = not by then.
+    async fn wait_for_change(&self, record: &Record, deadline: Instant) -> Option<Arc<Record>> {
+        let mut cache = self.core.cache.watch();
+        let look = async {
+            loop {
+                cache.mark_unchanged();
+                let present = self.core.cache.get(&record.key);
+                if let Some(present) = present.filter(|present| is_under_way(present)) {
+                    return Some(present);
+                }
+                cache.changed().await.ok()?;
+            }
+        };
+        tokio::time::timeout_at(deadline, look).await.ok().flatten()
     }
 
     /// An operation as it stands now.
@@ -171,7 +212,7 @@ impl ApiState {
         let mut present = Some(Arc::new(record.clone()));
         loop {
             cache.mark_unchanged();
-            let status = present?.status::<towpath_types::spec::OperationStatus>().ok()?;
+            let status = present?.status::<OperationStatus>().ok()?;
             if is_ended(status.phase) {
                 return Some(());
             }

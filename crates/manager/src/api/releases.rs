@@ -185,7 +185,7 @@ pub(crate) async fn push(
         upstream: body.upstream,
     };
     let lane = body.lane.unwrap_or_else(LaneName::base);
-    let new = NewOperation { app, lane, input: Input::Push(Box::new(push)), by: caller.name };
+    let new = NewOperation { app, lane, input: Input::Push(Box::new(push)), expected: None, by: caller.name };
     state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }
 
@@ -212,6 +212,7 @@ pub(crate) async fn rollback(
         app: group.app,
         lane: group.lane,
         input: Input::Rollback { release },
+        expected: None,
         by: caller.name,
     };
     state.accept(new, &conditions, query.wait, query.wait_timeout).await

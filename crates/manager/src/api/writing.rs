@@ -16,7 +16,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 use towpath_store::{Commit, Expect, StoreError, Write};
-use towpath_types::{ErrorCode, Millis, Record, Revision};
+use towpath_types::{ErrorCode, Generation, Millis, Record, Revision};
 
 /// Marks a mutation that may be sent again.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -108,6 +108,13 @@ impl Conditions {
         Ok(present.map_or(Expect::Absent, |present| Expect::At(present.revision)))
     }
 
+    /// What a later commit is to find as it is now: the generation, as the status moves by itself. `None` without a
+    /// condition.
+    pub(crate) fn expected(&self, present: &Record) -> Option<Generation> {
+        let named = self.if_match.as_ref().filter(|wanted| wanted.as_bytes() != b"*");
+        named.map(|_| present.generation)
+    }
+
     /// The problem with a commit that lost a race.
     pub(crate) fn lost(&self, error: CommitError) -> Problem {
         match error {
@@ -154,13 +161,24 @@ impl ApiState {
     ) -> Response {
         response.headers_mut().insert(REVISION, HeaderValue::from(revision.0));
         if wait.is_some() {
-            let deadline = wait_timeout.map_or(Duration::from_secs(10), Millis::duration).min(MAX_WAIT);
-            let served = self.core.wait_revision_served(revision, deadline).await;
+            let served = self.core.wait_revision_served(revision, wait_time(wait_timeout)).await;
             let word = HeaderValue::from_static(if served { "served" } else { "timeout" });
             response.headers_mut().insert(WAITED, word);
         }
         response
     }
+
+    /// Finishes the answer to a mutation whose effect did not come in the time to wait.
+    pub(crate) fn unserved(&self, mut response: Response, revision: Revision) -> Response {
+        response.headers_mut().insert(REVISION, HeaderValue::from(revision.0));
+        response.headers_mut().insert(WAITED, HeaderValue::from_static("timeout"));
+        response
+    }
+}
+
+/// How long a client waits for gateways.
+pub(crate) fn wait_time(wait_timeout: Option<Millis>) -> Duration {
+    wait_timeout.map_or(Duration::from_secs(10), Millis::duration).min(MAX_WAIT)
 }
 
 /// The answer with a resource that was written.

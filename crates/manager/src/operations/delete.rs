@@ -23,6 +23,7 @@ impl Operations {
             let _turn = turn.begin().await;
             self.apply(job, &[], |picture| {
                 let group = picture.existing_group(&job.group)?;
+                job.check(&group.record)?;
                 Ok(vec![put_group(group, &stopped(group))])
             })
             .await?;
@@ -43,9 +44,8 @@ impl Operations {
         }
         let routes = self.routes_of(job.app()).await?;
         self.apply(job, &[], |picture| {
-            if picture.app.is_none() {
-                return Err(super::group_change::no_app(job.app()));
-            }
+            let app = picture.app.as_ref().ok_or_else(|| super::group_change::no_app(job.app()))?;
+            job.check(&app.record)?;
             let stops = picture.groups.iter().map(|group| put_group(group, &stopped(group)));
             Ok(routes.iter().map(delete).chain(stops).collect())
         })

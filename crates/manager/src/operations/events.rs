@@ -77,19 +77,21 @@ pub struct Events {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Events with their numbers, from 1.
+    /// Events have numbers above this.
+    base: u64,
+    /// Events with their numbers.
     ring: VecDeque<(u64, Event)>,
     bytes: usize,
     last: u64,
 }
 
-impl Default for Events {
-    fn default() -> Self {
-        Self { inner: Mutex::default(), newest: watch::Sender::new(0) }
-    }
-}
-
 impl Events {
+    /// Its events have numbers above `base`.
+    pub fn above(base: u64) -> Self {
+        let inner = Inner { base, last: base, ..Inner::default() };
+        Self { inner: Mutex::new(inner), newest: watch::Sender::new(base) }
+    }
+
     /// Adds an event.
     pub fn push(&self, event: Event) {
         let newest = {
@@ -107,9 +109,11 @@ impl Events {
         self.newest.send_replace(newest);
     }
 
-    /// Events behind number `after`, at most `limit`, with their numbers. Where some are gone, a gap comes first.
+    /// Events behind number `after`, at most `limit`, with their numbers. Where some are gone, a gap comes first. A
+    /// number of an earlier run of the operation is before all of these.
     pub fn behind(&self, after: u64, limit: usize) -> Vec<(u64, Event)> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = after.max(inner.base);
         let first = inner.ring.front().map_or(inner.last + 1, |(number, _)| *number);
         let mut found = Vec::new();
         if first > after + 1 {
@@ -132,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_ring_is_bounded_and_says_what_is_gone() {
-        let events = Events::default();
+        let events = Events::above(0);
         for n in 0..EVENTS + 5 {
             events.push(Event::Line { text: n.to_string() });
         }
@@ -142,5 +146,14 @@ mod tests {
         assert_eq!(events.behind(7, 1), [(8, Event::Line { text: "7".into() })]);
         events.push(Event::Line { text: "x".repeat(BYTES) });
         assert_eq!(events.behind(EVENTS as u64 + 5, 10).len(), 1);
+    }
+
+    #[test]
+    fn a_number_of_an_earlier_run_is_before_all() {
+        let events = Events::above(1000);
+        events.push(Event::Line { text: "x".into() });
+        let all = [(1001, Event::Line { text: "x".into() })];
+        assert_eq!((events.behind(0, 9), events.behind(7, 9)), (all.to_vec(), all.to_vec()));
+        assert!(events.behind(1001, 9).is_empty());
     }
 }

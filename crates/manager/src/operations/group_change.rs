@@ -47,6 +47,7 @@ impl Operations {
         if !job.resumed {
             self.apply(job, &[], |picture| {
                 let app = picture.app.as_ref().ok_or_else(|| no_app(job.app()))?;
+                job.check(&app.record)?;
                 let mut spec: AppSpec = app.spec.clone();
                 merge_env(&mut spec.env, env);
                 Ok(vec![Write::Put {
@@ -81,6 +82,7 @@ impl Operations {
         let _turn = turn.begin().await;
         self.apply(job, &[], |picture| {
             let group = picture.existing_group(&job.group)?;
+            job.check(&group.record)?;
             let mut spec = group.spec.clone();
             change(&mut spec);
             Ok(vec![put_group(group, &spec)])

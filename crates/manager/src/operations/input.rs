@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use towpath_types::health::HealthCheck;
 use towpath_types::spec::Limits;
 use towpath_types::upstream::{Protocol, UpstreamSpec};
-use towpath_types::{Digest, Millis};
+use towpath_types::{Digest, Generation, Millis};
 
 /// A verb with its input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,17 @@ pub enum Input {
     DeleteGroup,
     /// The app goes, with all that belongs to it.
     Delete,
+}
+
+/// What is stored of a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    /// The verb with its input.
+    #[serde(flatten)]
+    pub(crate) input: Input,
+    /// Generation that the changed app or group has to be at, when the client gave a condition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expected: Option<Generation>,
 }
 
 /// Input of a push.
@@ -159,6 +170,12 @@ mod tests {
             let json = serde_json::to_value(&input).unwrap();
             assert_eq!(json["verb"], input.verb());
             assert_eq!(serde_json::from_value::<Input>(json).unwrap(), input);
+            for expected in [None, Some(Generation(7))] {
+                let asked = Asked { input: input.clone(), expected };
+                let json = serde_json::to_value(&asked).unwrap();
+                assert_eq!(json["verb"], input.verb());
+                assert_eq!(serde_json::from_value::<Asked>(json).unwrap(), asked);
+            }
         }
     }
 }

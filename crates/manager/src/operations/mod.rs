@@ -23,6 +23,7 @@ mod urls;
 
 pub use events::{Event, Events};
 pub(crate) use failure::Failure;
+use input::Asked;
 pub use input::{GroupChange, Input, Push};
 pub(crate) use logs::read as read_log;
 pub(crate) use prune::spawn as spawn_prune;
@@ -44,7 +45,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use towpath_store::{Expect, Write};
 use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
-use towpath_types::{AppRef, Digest, ErrorCode, LaneName, OperationId, Record, Revision};
+use towpath_types::{AppRef, Digest, ErrorCode, Generation, LaneName, OperationId, Record, Revision};
 
 /// Operations that run at the same time in one manager; further ones are told to come back.
 const RUNNING: usize = 256;
@@ -91,6 +92,8 @@ pub(crate) struct Job {
     pub(crate) live: Arc<Live>,
     /// It had made its change already when another manager, or an earlier start of this one, left it.
     pub(crate) resumed: bool,
+    /// Generation that what it changes has to be at, as its client said.
+    pub(crate) expected: Option<Generation>,
     /// Changes that it has begun to make: an operation may make several, which are different ones even when all that
     /// they read and write is the same.
     pub(crate) steps: AtomicU32,
@@ -100,6 +103,17 @@ impl Job {
     /// The app.
     pub(crate) fn app(&self) -> &AppRef {
         &self.group.app
+    }
+
+    /// Refuses a change of what others changed since the client saw it.
+    pub(crate) fn check(&self, present: &Record) -> Result<(), Failure> {
+        match self.expected {
+            Some(expected) if expected != present.generation => Err(Failure::new(
+                ErrorCode::StaleRevision,
+                "it was changed by another since, and `If-Match` was sent",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Changes the status as followers see it.
@@ -141,6 +155,8 @@ pub struct NewOperation {
     pub lane: LaneName,
     /// Verb and input.
     pub input: Input,
+    /// Generation that the changed app or group has to be at; `None` = any.
+    pub expected: Option<Generation>,
     /// Who asks.
     pub by: String,
 }
@@ -182,13 +198,14 @@ impl Operations {
     ) -> Result<(Record, Revision), SubmitError> {
         let slot = self.slots.clone().try_acquire_owned().map_err(|_| SubmitError::Busy)?;
         let id = self.core.mint_operation();
+        let asked = Asked { input: new.input, expected: new.expected };
         let spec = OperationSpec {
             operation: id,
-            verb: new.input.verb().into(),
+            verb: asked.input.verb().into(),
             app: new.app,
             lane: new.lane,
             group: None,
-            input: serde_json::to_value(&new.input).unwrap_or_default(),
+            input: serde_json::to_value(&asked).unwrap_or_default(),
             owner: self.core.manager,
             by: new.by,
         };
@@ -203,10 +220,18 @@ impl Operations {
         let record = commit.records.into_iter().next().flatten().ok_or(SubmitError::Unreadable)?;
         let stored: OperationSpec = record.spec().map_err(|_| SubmitError::Unreadable)?;
         if stored.operation == id {
-            let live = self.add_live(id, OperationStatus::default());
+            let live = self.add_live(id, OperationStatus::default(), 0);
             let group = GroupRef::new(spec.app, spec.lane);
-            let job = Job { id, group, by: spec.by, live, resumed: false, steps: AtomicU32::new(0) };
-            self.spawn_run(job, new.input, slot);
+            let job = Job {
+                id,
+                group,
+                by: spec.by,
+                live,
+                resumed: false,
+                expected: asked.expected,
+                steps: AtomicU32::new(0),
+            };
+            self.spawn_run(job, asked.input, slot);
             return Ok((record, commit.revision));
         }
         if (&stored.app, &stored.lane, &stored.input) != (&spec.app, &spec.lane, &spec.input) {
@@ -222,8 +247,9 @@ impl Operations {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
     }
 
-    fn add_live(&self, id: OperationId, status: OperationStatus) -> Arc<Live> {
-        let live = Arc::new(Live { events: Events::default(), status: watch::Sender::new(status) });
+    /// `told`: its events have numbers above this.
+    fn add_live(&self, id: OperationId, status: OperationStatus, told: u64) -> Arc<Live> {
+        let live = Arc::new(Live { events: Events::above(told), status: watch::Sender::new(status) });
         let mut map = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         map.by_id.insert(id, live.clone());
         live

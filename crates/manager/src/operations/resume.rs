@@ -1,6 +1,7 @@
 //! Going on with operations that an earlier start of this manager, or a manager that is gone, left behind.
 
-use super::{Failure, Input, Job, Operations};
+use super::input::Asked;
+use super::{Failure, Job, Operations};
 use crate::core::keys::GroupRef;
 use crate::error::CommitError;
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use towpath_types::{ErrorCode, Kind, ManagerId};
 struct Stored {
     spec: OperationSpec,
     status: OperationStatus,
-    input: Option<Input>,
+    asked: Option<Asked>,
 }
 
 impl Operations {
@@ -38,8 +39,8 @@ impl Operations {
             .filter_map(|record| {
                 let spec: OperationSpec = record.spec().ok()?;
                 let status = record.status().unwrap_or_default();
-                let input = serde_json::from_value(spec.input.clone()).ok();
-                Some(Stored { spec, status, input })
+                let asked = serde_json::from_value(spec.input.clone()).ok();
+                Some(Stored { spec, status, asked })
             })
             .collect();
         stored.sort_by_key(|operation| operation.spec.operation);
@@ -62,20 +63,22 @@ impl Operations {
     }
 
     async fn resume_one(self: &Arc<Self>, operation: Stored) {
-        let Stored { spec, status, input } = operation;
+        let Stored { spec, status, asked } = operation;
         let rolling = status.phase == OperationPhase::Rolling;
-        let live = self.add_live(spec.operation, status);
+        // What an earlier run told had smaller numbers: it told less than an event in a microsecond.
+        let live = self.add_live(spec.operation, status, self.core.now_ms().saturating_mul(1000));
         let job = Job {
             id: spec.operation,
             group: GroupRef::new(spec.app, spec.lane),
             by: spec.by,
             live,
             resumed: rolling,
+            expected: asked.as_ref().and_then(|asked| asked.expected).filter(|_| !rolling),
             steps: AtomicU32::new(0),
         };
         let slot = self.slots.clone().try_acquire_owned().ok();
-        match (input, slot) {
-            (Some(input), Some(slot)) => {
+        match (asked, slot) {
+            (Some(Asked { input, .. }), Some(slot)) => {
                 tracing::info!(operation = %job.id, verb = input.verb(), rolling, "operation is taken up again");
                 self.spawn_run(job, input, slot);
             }
@@ -100,7 +103,7 @@ impl Operations {
 
 /// Whether its change of the group's release is known to have been committed.
 fn made_its_change(operation: &Stored) -> bool {
-    let sets = operation.input.as_ref().is_some_and(Input::sets_release);
+    let sets = operation.asked.as_ref().is_some_and(|asked| asked.input.sets_release());
     let after = match operation.status.phase {
         OperationPhase::Rolling | OperationPhase::Succeeded => true,
         OperationPhase::Failed => operation.status.code == Some(ErrorCode::StartFailed),
