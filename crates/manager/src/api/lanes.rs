@@ -14,10 +14,14 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
+use std::time::Duration;
 use towpath_store::{Expect, Write};
 use towpath_types::lane::LanePolicy;
 use towpath_types::spec::{LaneKind, LaneSpec, SpaceSpec};
 use towpath_types::{AppName, Kind, LaneName, SpaceRef};
+
+/// Longest wait for the cache to know a lane as it was read.
+const CACHE: Duration = Duration::from_secs(5);
 
 /// A lane to make or change.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
@@ -135,6 +139,12 @@ pub(crate) async fn delete_lane(
     if lane.is_base() {
         return Err(Problem::conflict("every space keeps its base lane"));
     }
+    let key = keys::lane_key(&space, &lane);
+    // First the lane, then who is in it: whoever comes later changes the lane's revision.
+    let seen = state.core.store.get(&key).await?.map(|record| record.revision);
+    if let Some(revision) = seen {
+        state.core.wait_cache(revision, CACHE).await;
+    }
     let apps = state.apps_in(&space, lane.as_str());
     if !apps.is_empty() {
         let names: Vec<&str> = apps.iter().map(AppName::as_str).collect();
@@ -143,9 +153,11 @@ pub(crate) async fn delete_lane(
             names.join(", ")
         )));
     }
-    let key = keys::lane_key(&space, &lane);
     let commit = state
         .change(&key, &conditions, |present, expect| match present {
+            Some(record) if Some(record.revision) != seen => {
+                Err(Problem::conflict(format!("lane {lane} was changed at the same time; try again")))
+            }
             Some(_) => Ok(vec![Write::Delete { key: key.clone(), expect }]),
             None if conditions.idempotency.is_some() => {
                 Ok(vec![Write::Delete { key: key.clone(), expect: Expect::Any }])

@@ -156,7 +156,15 @@ pub(crate) async fn put_route(
                 entry: body.entry.clone(),
                 automatic: held.is_some_and(|route| route.automatic),
             };
-            Ok(vec![state.put(key.clone(), expect, &spec)])
+            // The app must still be there when this is committed.
+            let there = Write::Put {
+                key: keys::app_key(&app),
+                id: state.core.mint_record_id(),
+                expect: Expect::Present,
+                spec: None,
+                status: None,
+            };
+            Ok(vec![state.put(key.clone(), expect, &spec), there])
         })
         .await?;
     let record = first(&commit)?;

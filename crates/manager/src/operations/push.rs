@@ -15,6 +15,9 @@ use towpath_wire::staging::StageResult;
 /// Grace from SIGTERM to SIGKILL when the push does not say.
 const GRACE: Millis = Millis::secs(10);
 
+/// Variables of a push whose names begin so are seen by the build.
+const BUILD_PREFIX: &str = "BUILD_";
+
 /// A release on its way into the store.
 enum Ready {
     /// It is there.
@@ -36,7 +39,7 @@ impl Operations {
     async fn push_change(&self, job: &Job, push: &Push) -> Result<(), Failure> {
         let source = push.source.ok_or_else(|| Failure::unreadable("push"))?;
         let picture = self.load(job.app(), job, &[]).await.map_err(Failure::of_store)?;
-        let env = build_env(&picture, job, push);
+        let env = build_env(push);
         let id = release::release_id(push, source, &env);
         let ready = match self.find_artifact(job.app(), id).await? {
             Some(_) => {
@@ -77,9 +80,18 @@ impl Operations {
         now_ms: u64,
     ) -> Result<Vec<Write>, Failure> {
         let mut writes = Vec::new();
+        let lane = keys::lane_key(&job.app().space_ref(), &job.group.lane);
         if !picture.lane {
-            let key = keys::lane_key(&job.app().space_ref(), &job.group.lane);
-            writes.push(self.create(key, &LaneSpec { kind: LaneKind::Feature }));
+            writes.push(self.create(lane, &LaneSpec { kind: LaneKind::Feature }));
+        } else if picture.group(&job.group).is_none() {
+            // It has another revision from then on, so who is about to delete it as unused is too late.
+            writes.push(Write::Put {
+                key: lane,
+                id: self.core.mint_record_id(),
+                expect: Expect::Present,
+                spec: None,
+                status: Some(serde_json::json!({"joined_ms": now_ms})),
+            });
         }
         self.write_app(job, push, picture, &mut writes);
         self.write_routes(picture, routes, &mut writes)?;
@@ -292,14 +304,11 @@ impl Operations {
     }
 }
 
-/// What the build sees: the app's environment, the group's on it, the push's on that.
-fn build_env(picture: &AppPicture, job: &Job, push: &Push) -> BTreeMap<String, String> {
-    let mut env = picture.app.as_ref().map(|app| app.spec.env.clone()).unwrap_or_default();
-    if let Some(group) = picture.group(&job.group) {
-        env.extend(group.spec.env.clone());
-    }
-    merge_env(&mut env, &push.env);
-    env
+/// What the build sees: the push's variables that are named for it. All else is for instances alone, so that the same
+/// source is built once, whatever runs it.
+fn build_env(push: &Push) -> BTreeMap<String, String> {
+    let given = push.env.iter().filter(|(name, _)| name.starts_with(BUILD_PREFIX));
+    given.filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect()
 }
 
 fn new_group(job: &Job, release: Digest) -> GroupSpec {

@@ -14,6 +14,7 @@ mod fleet;
 mod access;
 mod changes;
 mod client;
+mod conditions;
 mod faults;
 mod logs;
 mod platform;
