@@ -180,10 +180,21 @@ impl Operations {
                 }
                 StageOutput::Alive => {}
                 StageOutput::Done(result) => return Ok(Ok(result)),
-                StageOutput::Failed { code, message } => return Err(Failure { code, message, log: lines }),
+                StageOutput::Failed { code, message } => {
+                    let message = without_lines(&message, &lines);
+                    return Err(Failure { code, message, log: lines });
+                }
             }
         }
     }
+}
+
+/// A failure's message without the lines of the build that the cell repeats in it: the log has them.
+fn without_lines(message: &str, lines: &[String]) -> String {
+    let repeated = |part: &&str| lines.iter().any(|line| line.trim() == part.trim());
+    let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
+    let rest = rest.lines().filter(|part| !repeated(part));
+    std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n")
 }
 
 /// Keeps the last lines for the status of a failed build.

@@ -12,6 +12,7 @@
 mod fleet;
 
 mod access;
+mod builds;
 mod changes;
 mod client;
 mod conditions;

@@ -144,7 +144,8 @@ async fn build(bus: Arc<dyn Bus>, api: Client, state: Arc<Mutex<State>>, job: St
     let source = api.get(&format!("/internal/v1/sources/{}", job.source)).await;
     assert_eq!(source.status, 200, "the source can be fetched");
     if job.builder.as_deref() == Some("fail") {
-        let message = "npm ended with status 1".into();
+        // As the cell says it: with the last lines.
+        let message = "npm ended with status 1\n  index.html".into();
         return tell(StageOutput::Failed { code: ErrorCode::BuildFailed, message }).await;
     }
     let artifact = format!("artifact of {} {:?}", job.source, job.env).into_bytes();
