@@ -38,19 +38,17 @@ stop() {
   exit "$code"
 }
 trap stop EXIT
-trap 'exit 130' INT
+# Ctrl-C is how this ends when all is well.
+trap 'echo; echo "Stopping…"; exit 0' INT
 trap 'exit 143' TERM
 
 say "Starting towpath up"
-if [ -n "$CHECK" ]; then
-  "$bin" up --data-dir "$data" --listen "$listen" --api-listen "$api" --ready-file "$ready" >"$log" 2>&1 &
-else
-  "$bin" up --data-dir "$data" --listen "$listen" --api-listen "$api" --ready-file "$ready" &
-fi
+# In a session of its own: Ctrl-C reaches this script alone, which then ends the platform once, and waits for it.
+setsid "$bin" up --data-dir "$data" --listen "$listen" --api-listen "$api" --ready-file "$ready" >"$log" 2>&1 &
 up=$!
 for _ in $(seq 300); do
   [ -s "$ready" ] && break
-  kill -0 "$up" 2>/dev/null || { up=; [ -n "$CHECK" ] && cat "$log"; echo "${red}towpath up did not start${off}" >&2; exit 1; }
+  kill -0 "$up" 2>/dev/null || { up=; cat "$log"; echo "${red}towpath up did not start${off}" >&2; exit 1; }
   sleep 0.1
 done
 [ -s "$ready" ] || { echo "${red}towpath up was not ready within 30 s${off}" >&2; exit 1; }
@@ -111,5 +109,5 @@ if [ -n "$CHECK" ]; then
   exit 0
 fi
 
-printf '\n  The shop:            %shttp://shop.localhost:%s%s\n  API and its manual:  %s%s%s\n  Stop with Ctrl-C; a later start brings everything back.\n\n' "$bold" "$port" "$off" "$bold" "$TOWPATH_API" "$off"
+printf '\n  The shop:            %shttp://shop.localhost:%s%s\n  API and its manual:  %s%s%s\n  Log:                 %s\n  Stop with Ctrl-C; a later start brings everything back.\n\n' "$bold" "$port" "$off" "$bold" "$TOWPATH_API" "$off" "$log"
 wait "$up"
