@@ -1,5 +1,6 @@
 //! Log lines that wait for something else to be on the screen first.
 
+use crate::outlet::Outlet;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing_subscriber::fmt::MakeWriter;
@@ -17,6 +18,11 @@ impl Held {
     /// Nothing held yet.
     pub(crate) fn new() -> Self {
         Self { lines: Lines { waiting: Arc::new(Mutex::new(Some(Vec::new()))) } }
+    }
+
+    /// Lines go out at once.
+    pub(crate) fn released() -> Self {
+        Self { lines: Lines { waiting: Arc::new(Mutex::new(None)) } }
     }
 
     /// What the log is written to.
@@ -46,8 +52,7 @@ impl Lines {
     fn release(&self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lines) = waiting.take() {
-            // Where standard error is gone there is nobody to tell.
-            let _ = io::stderr().write_all(&lines);
+            Outlet::stderr().send(lines);
         }
     }
 }
@@ -56,7 +61,10 @@ impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let full = match waiting.as_mut() {
-            None => return io::stderr().write(bytes),
+            None => {
+                Outlet::stderr().send(bytes.to_vec());
+                return Ok(bytes.len());
+            }
             Some(lines) => {
                 lines.extend_from_slice(bytes);
                 lines.len() > MOST

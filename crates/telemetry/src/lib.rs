@@ -6,12 +6,14 @@
 //! Must not: know any other crate of Towpath.
 
 mod held;
+mod outlet;
 
 pub use held::Held;
 
 use std::error::Error;
 use std::fmt::Write;
 use std::io::IsTerminal;
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.
@@ -48,31 +50,36 @@ pub enum TelemetryError {
 
 /// Sets up logging to standard error for the whole process. `filter` is in the syntax of `RUST_LOG`.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
-    let filter = EnvFilter::builder()
-        .parse(filter)
-        .map_err(|error| TelemetryError::Filter(filter.to_owned(), error))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let done = match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).try_init(),
-    };
-    done.map_err(TelemetryError::Twice)
+    set_up(format, filter, std::io::stderr().is_terminal(), &Held::released())
 }
 
 /// Like [`init`], but lines are held back until the result is released or dropped; for a start screen that should come
 /// first. `ansi` = with colours.
 pub fn init_held(format: LogFormat, filter: &str, ansi: bool) -> Result<Held, TelemetryError> {
+    let held = Held::new();
+    set_up(format, filter, ansi, &held)?;
+    Ok(held)
+}
+
+fn set_up(format: LogFormat, filter: &str, ansi: bool, held: &Held) -> Result<(), TelemetryError> {
     let filter = EnvFilter::builder()
         .parse(filter)
         .map_err(|error| TelemetryError::Filter(filter.to_owned(), error))?;
-    let held = Held::new();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(held.writer());
+    // The library's own word about a failed write goes to standard error by a macro that panics when that fails too.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(held.writer())
+        .log_internal_errors(false);
     let done = match format {
         LogFormat::Text => builder.with_ansi(ansi).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).try_init(),
     };
-    done.map_err(TelemetryError::Twice)?;
-    Ok(held)
+    done.map_err(TelemetryError::Twice)
+}
+
+/// Waits until what was logged so far is written, at most for so long: for the end of a process.
+pub fn flush(wait: Duration) {
+    outlet::Outlet::stderr().flush(wait);
 }
 
 /// The error and all that caused it, each layer in its own words: `a: b: c`.

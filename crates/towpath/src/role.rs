@@ -62,6 +62,9 @@ impl Run {
     }
 }
 
+/// Longest wait at the end for log lines to be taken.
+const LAST_LINES: Duration = Duration::from_millis(500);
+
 /// Runs a role until it is told to end.
 pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice) -> Outcome {
     let (mut settings, file) = settings::load(role, args, flags)?;
@@ -94,5 +97,6 @@ pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice)
         }
     });
     runtime.shutdown_background();
+    towpath_telemetry::flush(LAST_LINES);
     outcome
 }
