@@ -57,7 +57,8 @@ fn table() -> &'static Table {
     TABLE.get_or_init(|| {
         let space = SpaceRef::first();
         let app = AppRef::new(&space, AppName::new("shop").unwrap());
-        let lanes: Vec<LaneName> = ["base", "blue", "green"].iter().map(|name| name.parse().unwrap()).collect();
+        let lanes: Vec<LaneName> =
+            ["base", "blue", "green"].iter().map(|name| name.parse().unwrap()).collect();
         let route = |host: &str, path: &str| {
             Change::PutRoute(RouteSpec {
                 host: host.into(),
@@ -71,7 +72,12 @@ fn table() -> &'static Table {
         let endpoints = lanes.iter().zip(1..).map(|(lane, number)| endpoint(&app, lane, number)).collect();
         let changes = [
             Change::PutSpace { space, policy: LanePolicy::default(), names: lanes.clone(), local: vec![] },
-            Change::PutApp { app: app.clone(), upstream: UpstreamSpec::default(), stopped: false, lanes: lanes.clone() },
+            Change::PutApp {
+                app: app.clone(),
+                upstream: UpstreamSpec::default(),
+                stopped: false,
+                lanes: lanes.clone(),
+            },
             route("a.test", "/"),
             route("a.test", "/api"),
             route("*.b.test", "/x/y"),
@@ -93,7 +99,7 @@ fuzz_target!(|input: (&[u8], &str, Option<&str>, &[u8])| {
         let Ok(lane) = table.lane(&matched, &request) else { continue };
         let draw = Draw { now: 1, rnd: 7, key: matched.affinity(&request) };
         if let Ok(pick) = table.pick(&matched, &lane, draw, &TriedSet::default()) {
-            assert!(pick.endpoint.lane.is_base() || &pick.endpoint.lane == lane.lane);
+            assert!(pick.endpoint.lane().is_base() || pick.endpoint.lane() == lane.lane);
         }
     }
 });
