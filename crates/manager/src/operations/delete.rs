@@ -40,7 +40,7 @@ impl Operations {
     pub(super) async fn delete_app(&self, job: &Job) -> Result<(), Failure> {
         let present = self.core.store.get(&keys::app_key(job.app())).await.map_err(Failure::of_store)?;
         if job.resumed && present.is_none() {
-            return Ok(());
+            return self.remove_late_routes(job).await;
         }
         let routes = self.routes_of(job.app()).await?;
         self.apply(job, &[], |picture| {
@@ -58,7 +58,23 @@ impl Operations {
         self.wait_drained(&groups).await;
         // Routes that were made in the meantime go too: nothing may point at an app that is not there.
         let routes = self.routes_of(job.app()).await?;
-        self.apply(job, &[], |picture| remove_all(picture, &routes)).await
+        self.apply(job, &[], |picture| remove_all(picture, &routes)).await?;
+        self.remove_late_routes(job).await
+    }
+
+    /// A route is only made while its app is there, so none can come once the app is gone; one that came between the last look at
+    /// the routes and the end of the app is removed here.
+    async fn remove_late_routes(&self, job: &Job) -> Result<(), Failure> {
+        let late = self.routes_of(job.app()).await?;
+        if late.is_empty() {
+            return Ok(());
+        }
+        self.apply(job, &[], |picture| {
+            let made_anew = picture.app.is_some();
+            let gone = late.iter().filter(|_| !made_anew);
+            Ok(gone.map(|record| Write::Delete { key: record.key.clone(), expect: Expect::Any }).collect())
+        })
+        .await
     }
 
     /// Waits until the groups have no instances left.
