@@ -121,7 +121,29 @@ impl Postgres {
     pub fn restart(&mut self) {
         self.stop(Stop::Fast);
         let log = self.directory.path().join("log");
-        let mut command = logged(&program("postgres"), &log);
+        let pid_file = self.data().join("postmaster.pid");
+        let mut process = self.spawn(&log);
+        wait::block_until(Duration::from_secs(60), "a PostgreSQL server that is ready", || {
+            if let Some(status) = process.exited() {
+                let said = log_tail(&log);
+                // The children of a killed server hold its memory until they have noticed.
+                assert!(
+                    said.contains("pre-existing shared memory block"),
+                    "postgres ended with {status}:\n{said}"
+                );
+                process = self.spawn(&log);
+                return None;
+            }
+            let text = fs::read_to_string(&pid_file).unwrap_or_default();
+            let mut lines = text.lines();
+            let ours = lines.next() == Some(process.pid().to_string().as_str());
+            (ours && lines.any(|line| line.trim() == "ready")).then_some(())
+        });
+        self.process = Some(process);
+    }
+
+    fn spawn(&self, log: &Path) -> Process {
+        let mut command = logged(&program("postgres"), log);
         command.arg("-D").arg(self.data()).arg("-k").arg(self.directory.path());
         command.args(["-p", &self.port.to_string()]);
         let usual = [
@@ -136,20 +158,7 @@ impl Postgres {
             command.args(["-c", setting]);
         }
         // SIGQUIT, not SIGKILL, so that it takes its shared memory with it.
-        let start = Start { at_parents_death: Signal::SIGQUIT, user: server_user() };
-        let mut process = Process::spawn_as(command, start);
-        let pid_file = self.data().join("postmaster.pid");
-        let pid = process.pid().to_string();
-        wait::block_until(Duration::from_secs(60), "a PostgreSQL server that is ready", || {
-            if let Some(status) = process.exited() {
-                panic!("postgres ended with {status}:\n{}", log_tail(&log));
-            }
-            let text = fs::read_to_string(&pid_file).unwrap_or_default();
-            let mut lines = text.lines();
-            let ours = lines.next() == Some(&pid);
-            (ours && lines.any(|line| line.trim() == "ready")).then_some(())
-        });
-        self.process = Some(process);
+        Process::spawn_as(command, Start { at_parents_death: Signal::SIGQUIT, user: server_user() })
     }
 
     /// Stops the whole server from doing anything: the postmaster takes no connection, sessions that are open go on.
