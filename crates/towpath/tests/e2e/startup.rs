@@ -76,7 +76,7 @@ fn a_taken_port_is_said_in_one_line() {
     assert!(run(up).one_error_line().contains("--admin-listen"));
     for (flag, other) in [("--listen", "--api-listen"), ("--api-listen", "--listen")] {
         let mut up = command(dir.path());
-        up.args(["up", flag, &taken, other, "127.0.0.1:0"]);
+        up.args(["up", flag, &taken, other, "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
         let output = run(up);
         let line = output.one_error_line();
         assert!(line.contains(&taken) && line.contains("is taken") && line.contains(flag), "{line}");
