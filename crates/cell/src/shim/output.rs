@@ -15,6 +15,8 @@ use towpath_wire::log::LogSource;
 const CHUNK: usize = 64 << 10;
 /// Bytes a second that are taken out of the pipes at most; an app that writes faster waits. Bounds the shim's CPU time.
 const DRAIN_RATE: u64 = 256 << 20;
+/// Longest rest after a turn of reading.
+const LONGEST_REST: Duration = Duration::from_millis(100);
 /// An unfinished line is written after so long.
 const PARTIAL_AGE: Duration = Duration::from_secs(1);
 /// How often dropped lines are confessed.
@@ -28,6 +30,9 @@ pub(super) struct Outputs {
     keep: Bucket,
     /// What may still be read.
     drain: Bucket,
+    /// While lines are being dropped, a turn of reading is followed by a rest as long: half a core at most goes into
+    /// throwing output away, however slow the machine or this build of the shim.
+    rests_until: Option<Instant>,
     dropped: Dropped,
     buffer: Vec<u8>,
 }
@@ -64,6 +69,7 @@ impl Outputs {
             streams: Vec::new(),
             keep: Bucket::new(bounds.rate_bytes, bounds.burst_bytes, now),
             drain: Bucket::new(DRAIN_RATE, DRAIN_RATE / 8, now),
+            rests_until: None,
             buffer: if log.is_some() { vec![0; CHUNK] } else { Vec::new() },
             log,
             dropped: Dropped::default(),
@@ -79,7 +85,7 @@ impl Outputs {
 
     /// Pipes worth waiting for now.
     pub(super) fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let throttled = self.drain.is_empty(Instant::now());
+        let throttled = self.throttled_until(Instant::now()).is_some();
         self.streams
             .iter()
             .filter(move |_| !throttled)
@@ -91,9 +97,13 @@ impl Outputs {
     pub(super) fn due(&self) -> Option<Instant> {
         let partials = self.streams.iter().filter_map(|s| s.partial_since).map(|at| at + PARTIAL_AGE);
         let notice = self.dropped.since.map(|at| at + NOTICE_EVERY);
-        let now = Instant::now();
-        let throttle = self.drain.is_empty(now).then(|| now + Duration::from_millis(5));
-        partials.chain(notice).chain(throttle).min()
+        partials.chain(notice).chain(self.throttled_until(Instant::now())).min()
+    }
+
+    /// When the pipes are worth reading again, if they are not now.
+    fn throttled_until(&self, now: Instant) -> Option<Instant> {
+        let empty = self.drain.is_empty(now).then(|| now + Duration::from_millis(5));
+        self.rests_until.filter(|at| *at > now).max(empty)
     }
 
     /// Reads what is there and writes what is due.
@@ -111,6 +121,9 @@ impl Outputs {
             self.drain.take(read);
             stream.write_old_partial(at_ms, now, log);
         }
+        let ended = Instant::now();
+        self.rests_until =
+            self.dropped.since.map(|_| ended + ended.saturating_duration_since(now).min(LONGEST_REST));
         if self.dropped.since.is_some_and(|since| now.saturating_duration_since(since) >= NOTICE_EVERY) {
             self.dropped.confess(at_ms, log);
         }
