@@ -246,6 +246,14 @@ pub trait Store: Send + Sync + 'static {
     /// Marks managers as evicted that were silent for longer; returns them.
     async fn evict_silent(&self, longer_than_ms: u64) -> Result<Vec<ManagerId>, StoreError>;
 
+    /// The epoch of ownership: rises whenever a manager registers, leaves or is evicted, in the same transaction; never
+    /// falls. Read it before [`Store::managers`]: the rows are then at least as new.
+    async fn epoch(&self) -> Result<u64, StoreError>;
+
+    /// The newest revision that is committed. Whoever has seen all changes up to it has seen every commit that was
+    /// answered before this was asked.
+    async fn revision(&self) -> Result<Revision, StoreError>;
+
     /// All rows, evicted ones too.
     async fn managers(&self) -> Result<Vec<ManagerRow>, StoreError>;
 

@@ -118,14 +118,17 @@ impl Store for PostgresStore {
     }
 
     async fn register_manager(&self, row: &ManagerRow) -> Result<(), StoreError> {
-        let sql = "INSERT INTO towpath.managers AS m
+        let sql = "WITH registered AS (INSERT INTO towpath.managers AS m
             (manager, incarnation, address, version, started_at, seen_at, evicted)
             VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), false)
             ON CONFLICT (manager) DO UPDATE SET incarnation = excluded.incarnation, address = excluded.address,
             version = excluded.version, started_at = excluded.started_at, seen_at = excluded.seen_at, evicted = false
             WHERE m.incarnation < excluded.incarnation
                OR (m.incarnation = excluded.incarnation AND NOT m.evicted)
-            RETURNING 1";
+            RETURNING 1),
+            raised AS (UPDATE towpath.meta SET epoch = greatest(epoch + 1,
+              (extract(epoch FROM clock_timestamp()) * 1000)::bigint) WHERE EXISTS (SELECT 1 FROM registered))
+            SELECT 1 FROM registered";
         let parameters: Vec<Box<dyn tokio_postgres::types::ToSql + Sync + Send>> = vec![
             Box::new(row.manager.to_string()),
             Box::new(bigint(row.incarnation.0)),
@@ -145,8 +148,11 @@ impl Store for PostgresStore {
     }
 
     async fn leave(&self, fence: Fence) -> Result<(), StoreError> {
-        let sql = "DELETE FROM towpath.managers
-            WHERE manager = $1 AND incarnation = $2 AND NOT evicted RETURNING 1";
+        let sql = "WITH gone AS (DELETE FROM towpath.managers
+            WHERE manager = $1 AND incarnation = $2 AND NOT evicted RETURNING 1),
+            raised AS (UPDATE towpath.meta SET epoch = greatest(epoch + 1,
+              (extract(epoch FROM clock_timestamp()) * 1000)::bigint) WHERE EXISTS (SELECT 1 FROM gone))
+            SELECT 1 FROM gone";
         let parameters: Vec<Box<dyn tokio_postgres::types::ToSql + Sync + Send>> =
             vec![Box::new(fence.manager.to_string()), Box::new(bigint(fence.incarnation.0))];
         fenced_if_none(&self.in_line(Statement { sql, parameters }).await?, fence.manager)
@@ -155,13 +161,26 @@ impl Store for PostgresStore {
     async fn evict_silent(&self, longer_than_ms: u64) -> Result<Vec<ManagerId>, StoreError> {
         // Those that were evicted a week ago are forgotten: their absence fences them just as well.
         let sql = "WITH forgotten AS (
-              DELETE FROM towpath.managers WHERE evicted AND seen_at < clock_timestamp() - interval '7 days')
-            UPDATE towpath.managers SET evicted = true
+              DELETE FROM towpath.managers WHERE evicted AND seen_at < clock_timestamp() - interval '7 days'),
+            silent AS (UPDATE towpath.managers SET evicted = true
             WHERE NOT evicted AND (extract(epoch FROM clock_timestamp() - seen_at) * 1000)::bigint > $1
-            RETURNING manager";
+            RETURNING manager),
+            raised AS (UPDATE towpath.meta SET epoch = greatest(epoch + 1,
+              (extract(epoch FROM clock_timestamp()) * 1000)::bigint) WHERE EXISTS (SELECT 1 FROM silent))
+            SELECT manager FROM silent";
         let rows =
             self.in_line(Statement { sql, parameters: vec![Box::new(bigint(longer_than_ms))] }).await?;
         rows.iter().map(|row| manager_id(Columns::of(row).take()?)).collect()
+    }
+
+    async fn epoch(&self) -> Result<u64, StoreError> {
+        let rows = self.pool.query("SELECT epoch FROM towpath.meta", &[]).await?;
+        rows.first().map_or(Ok(0), |row| Columns::of(row).number())
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        let rows = self.pool.query("SELECT revision FROM towpath.meta", &[]).await?;
+        rows.first().map_or(Ok(Revision(0)), |row| Columns::of(row).number().map(Revision))
     }
 
     async fn managers(&self) -> Result<Vec<ManagerRow>, StoreError> {

@@ -204,12 +204,23 @@ impl Store for SqliteStore {
     }
 
     async fn leave(&self, fence: Fence) -> Result<(), StoreError> {
-        self.write(move |batch| managers::leave(batch.connection, fence)).await
+        self.write(move |batch| managers::leave(batch.connection, fence, Clock::wall_ms())).await
     }
 
     async fn evict_silent(&self, longer_than_ms: u64) -> Result<Vec<ManagerId>, StoreError> {
-        self.write(move |batch| managers::evict(batch.connection, longer_than_ms, batch.clock.steady_ms()))
-            .await
+        self.write(move |batch| {
+            managers::evict(batch.connection, longer_than_ms, batch.clock.steady_ms(), Clock::wall_ms())
+        })
+        .await
+    }
+
+    async fn epoch(&self) -> Result<u64, StoreError> {
+        self.readers.read(managers::epoch).await
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        let page = self.list(&Query { limit: 1, ..Query::default() }).await?;
+        Ok(page.revision)
     }
 
     async fn managers(&self) -> Result<Vec<ManagerRow>, StoreError> {

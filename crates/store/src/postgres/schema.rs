@@ -39,7 +39,8 @@ CREATE INDEX idempotency_age ON towpath.idempotency (at_ms);
 -- One row. Writers lock it from their first look until they have committed: so revisions become visible in order.
 CREATE TABLE towpath.meta (
   one boolean PRIMARY KEY DEFAULT true CHECK (one),
-  schema integer NOT NULL, revision bigint NOT NULL, compacted bigint NOT NULL
+  schema integer NOT NULL, revision bigint NOT NULL, compacted bigint NOT NULL,
+  epoch bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10);
 INSERT INTO towpath.meta (schema, revision, compacted) VALUES (1, 0, 0);
 "#;
@@ -58,6 +59,21 @@ pub(super) async fn prepare(link: &Link) -> Result<(), StoreError> {
         .map_err(failed)?;
     if !there {
         client.batch_execute(TABLES).await.map_err(failed)?;
+    }
+    let has_epoch = client
+        .query_one_scalar::<bool, _>(
+            "SELECT EXISTS (SELECT 1 FROM information_schema.columns
+             WHERE table_schema = 'towpath' AND table_name = 'meta' AND column_name = 'epoch')",
+            &[],
+        )
+        .await
+        .map_err(failed)?;
+    if !has_epoch {
+        // Of a build before there were several managers; those of that build go on beside this one.
+        client
+            .batch_execute("ALTER TABLE towpath.meta ADD COLUMN epoch bigint NOT NULL DEFAULT 0")
+            .await
+            .map_err(failed)?;
     }
     let schema: i32 =
         client.query_one_scalar("SELECT schema FROM towpath.meta", &[]).await.map_err(failed)?;

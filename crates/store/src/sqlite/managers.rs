@@ -61,8 +61,29 @@ pub(super) fn register(
                 steady_ms
             ])
         })
+        .map_err(from_sqlite)?;
+    raise_epoch(connection, now_ms)
+}
+
+/// Ownership changed.
+fn raise_epoch(connection: &Connection, now_ms: u64) -> Result<(), StoreError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO meta VALUES ('epoch', ?1)
+             ON CONFLICT (name) DO UPDATE SET value = max(value + 1, excluded.value)",
+        )
+        .and_then(|mut statement| statement.execute([now_ms]))
         .map_err(from_sqlite)
         .map(drop)
+}
+
+/// The epoch of ownership.
+pub(super) fn epoch(connection: &Connection) -> Result<u64, StoreError> {
+    let found: Option<u64> = connection
+        .prepare_cached("SELECT value FROM meta WHERE name = 'epoch'")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)).optional())
+        .map_err(from_sqlite)?;
+    Ok(found.unwrap_or_default())
 }
 
 /// Refreshes a row.
@@ -76,12 +97,12 @@ pub(super) fn heartbeat(connection: &Connection, fence: Fence, steady_ms: u64) -
 }
 
 /// Removes a row.
-pub(super) fn leave(connection: &Connection, fence: Fence) -> Result<(), StoreError> {
+pub(super) fn leave(connection: &Connection, fence: Fence, now_ms: u64) -> Result<(), StoreError> {
     check(connection, fence)?;
     connection
         .execute("DELETE FROM managers WHERE manager = ?", [fence.manager.to_string()])
-        .map_err(from_sqlite)
-        .map(drop)
+        .map_err(from_sqlite)?;
+    raise_epoch(connection, now_ms)
 }
 
 /// Evicts the silent, forgets the long evicted.
@@ -89,6 +110,7 @@ pub(super) fn evict(
     connection: &Connection,
     longer_than_ms: u64,
     steady_ms: u64,
+    now_ms: u64,
 ) -> Result<Vec<ManagerId>, StoreError> {
     let silent: Vec<ManagerId> = all(connection, steady_ms)?
         .into_iter()
@@ -99,6 +121,9 @@ pub(super) fn evict(
         connection
             .execute("UPDATE managers SET evicted = 1 WHERE manager = ?", [manager.to_string()])
             .map_err(from_sqlite)?;
+    }
+    if !silent.is_empty() {
+        raise_epoch(connection, now_ms)?;
     }
     connection
         .execute(

@@ -99,3 +99,36 @@ pub(crate) async fn a_newer_incarnation_supersedes(rig: &impl Rig) {
     is_fenced(write_as(&*store, old).await, old);
     write_as(&*store, new).await.unwrap();
 }
+
+pub(crate) async fn the_epoch_rises_with_every_change_of_ownership(rig: &impl Rig) {
+    let store = rig.open().await;
+    let mut before = store.epoch().await.unwrap();
+    let mut rose = async |what: &str| {
+        let now = store.epoch().await.unwrap();
+        assert!(now > before, "{what}: {before} -> {now}");
+        before = now;
+    };
+    let (first, second) = (fence(1, 1), fence(2, 1));
+    store.register_manager(&row(first)).await.unwrap();
+    rose("the first registers").await;
+    store.register_manager(&row(second)).await.unwrap();
+    rose("another registers").await;
+    store.leave(second).await.unwrap();
+    rose("it leaves").await;
+    poll_until_async(SOON, "an eviction", async || {
+        (!store.evict_silent(20).await.unwrap().is_empty()).then_some(())
+    })
+    .await;
+    rose("one is evicted").await;
+    // What changes no ownership raises nothing.
+    let still = store.epoch().await.unwrap();
+    is_fenced(store.heartbeat(first).await, first);
+    is_fenced(store.register_manager(&row(first)).await, first);
+    is_fenced(store.leave(first).await, first);
+    assert_eq!(store.evict_silent(0).await.unwrap(), []);
+    store.commit(plain(vec![put(&app("x"), Expect::Absent, 1)])).await.unwrap();
+    assert_eq!(store.epoch().await.unwrap(), still);
+    assert_eq!(store.revision().await.unwrap(), Revision(1));
+    drop(store);
+    assert_eq!(rig.open().await.epoch().await.unwrap(), still);
+}

@@ -86,6 +86,14 @@ impl Store for FaultyStore {
         self.check()?;
         self.inner.evict_silent(longer_than_ms).await
     }
+    async fn epoch(&self) -> Result<u64, StoreError> {
+        self.check()?;
+        self.inner.epoch().await
+    }
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        self.check()?;
+        self.inner.revision().await
+    }
     async fn managers(&self) -> Result<Vec<ManagerRow>, StoreError> {
         self.check()?;
         self.inner.managers().await
