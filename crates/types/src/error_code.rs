@@ -100,6 +100,8 @@ codes! {
     NoRoom = "no_room", 503, "No cell has room for it";
     /// A newer change took over.
     Superseded = "superseded", 409, "A newer change replaced this one";
+    /// What it was to change was deleted.
+    Deleted = "deleted", 409, "It was deleted in the meantime";
 }
 
 impl std::fmt::Display for ErrorCode {

@@ -231,8 +231,8 @@ impl From<SubmitError> for Problem {
             SubmitError::KeyReused => {
                 Problem::conflict("this Idempotency-Key was used for another request; take a new one")
             }
-            SubmitError::Unreadable => {
-                Problem::new(ErrorCode::Internal, "the stored operation is not readable")
+            error @ (SubmitError::Unreadable | SubmitError::Broken) => {
+                Problem::new(ErrorCode::Internal, error.to_string())
             }
         }
     }

@@ -1,21 +1,23 @@
 //! Making an operation's change in one commit, and following the rollout that it starts.
 
 use super::logs;
+use super::order::Change;
 use super::release::{self, Kept};
 use super::{Event, Failure, Job, Operations};
 use crate::core::Core;
 use crate::core::keys::{self, GroupRef};
-use crate::core::outcome::{GroupOutcome, GroupProgress};
+use crate::core::outcome::{GroupGoal, GroupOutcome, GroupProgress};
 use crate::error::CommitError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use towpath_bus::BusState;
+use towpath_plan::rollout::find_version;
 use towpath_store::{Commit, Expect, Query, StoreError, Write};
 use towpath_types::resource::Key;
 use towpath_types::spec::{AppSpec, GroupSpec, GroupStatus, OperationPhase, RolloutPhase, RouteSpec};
-use towpath_types::{AppRef, ErrorCode, Kind, Record};
+use towpath_types::{AppRef, ErrorCode, Generation, Kind, Record};
 
 /// Longest time that a rollout is followed; it goes on without its operation.
 const FOLLOW: Duration = Duration::from_secs(1800);
@@ -70,6 +72,46 @@ impl AppPicture {
                 format!("app {} has nothing in lane {}", name.app.app, name.lane),
             )
         })
+    }
+}
+
+/// A change that was made, with the app as it was decided on.
+#[derive(Debug)]
+pub(super) struct Applied {
+    commit: Commit,
+    app: Option<Loaded<AppSpec>>,
+}
+
+impl Applied {
+    /// What the group has to come to by this change, whatever others have changed since.
+    pub(super) fn goal(&self, group: &GroupRef, any_version: bool) -> Result<GroupGoal, Failure> {
+        let unreadable = || Failure::unreadable("group");
+        let record = self.written(&group.key()).ok_or_else(unreadable)?;
+        let spec: GroupSpec = record.spec().map_err(|_| unreadable())?;
+        Ok(self.goal_of(group, &spec, record.generation, any_version))
+    }
+
+    /// Likewise, for a group that was not written but is of the changed app.
+    pub(super) fn goal_of(
+        &self,
+        group: &GroupRef,
+        spec: &GroupSpec,
+        generation: Generation,
+        any_version: bool,
+    ) -> GroupGoal {
+        let app = self.written(&keys::app_key(&group.app)).or(self.app.as_ref().map(|app| &app.record));
+        let env = app.and_then(|app| app.spec::<AppSpec>().ok()).map(|app| app.env).unwrap_or_default();
+        let (version, _) = find_version(spec, &env);
+        GroupGoal {
+            group: group.clone(),
+            generation,
+            app_generation: app.map_or(Generation(0), |app| app.generation),
+            version: (!any_version).then_some(version),
+        }
+    }
+
+    fn written(&self, key: &Key) -> Option<&Record> {
+        self.commit.records.iter().flatten().find(|record| record.key == *key)
     }
 }
 
@@ -143,7 +185,7 @@ impl Operations {
         job: &Job,
         routes: &[Key],
         mut decide: impl FnMut(&AppPicture) -> Result<Vec<Write>, Failure> + Send,
-    ) -> Result<(), Failure> {
+    ) -> Result<Applied, Failure> {
         let step = job.steps.fetch_add(1, Ordering::Relaxed);
         let mut last = Failure::from(CommitError::Contended);
         for attempt in 0..ATTEMPTS {
@@ -163,9 +205,9 @@ impl Operations {
             status.phase = OperationPhase::Rolling;
             writes.push(job.write(&status));
             match self.commit_change(job, step, writes).await {
-                Ok(_) => {
+                Ok(commit) => {
                     job.set(|present| *present = status);
-                    return Ok(());
+                    return Ok(Applied { commit, app: picture.app });
                 }
                 Err(error) if error.is_transient() => last = error.into(),
                 Err(error @ CommitError::Store(StoreError::Conflict { .. })) => last = error.into(),
@@ -203,16 +245,35 @@ impl Operations {
         Ok(commit)
     }
 
-    /// Waits until the group serves what its spec asks for. `any_version`: until it is settled, whatever it runs.
-    pub(super) async fn follow(&self, job: &Job, group: &GroupRef, any_version: bool) -> Result<(), Failure> {
-        let Some(goal) = self.core.find_goal(group, any_version) else { return Err(Failure::superseded()) };
+    /// The goal of a change that was made before this manager started: what the specs ask for now.
+    pub(super) fn left_goal(
+        &self,
+        job: &Job,
+        group: &GroupRef,
+        any_version: bool,
+    ) -> Result<GroupGoal, Failure> {
+        let Some(goal) = self.core.find_goal(group, any_version) else { return Err(self.deleted(group)) };
         // Another change may have been made since this one's: its release is not for this operation to tell about.
         let own = job.status().release;
         if goal.version.is_some_and(|version| own.is_some_and(|own| own != version.release)) {
             return Err(Failure::superseded());
         }
+        Ok(goal)
+    }
+
+    /// The failure that a group is gone, or its app with it.
+    pub(super) fn deleted(&self, group: &GroupRef) -> Failure {
+        match self.core.cache.app(&group.app) {
+            Some(_) => Change::GroupDeleted.failure(),
+            None => Change::AppDeleted.failure(),
+        }
+    }
+
+    /// Waits until the group serves what the change asked for; without a version: until it is settled, whatever it runs.
+    pub(super) async fn follow(&self, job: &Job, goal: &GroupGoal) -> Result<(), Failure> {
+        let group = &goal.group;
         let (told, progress) = watch::channel(None);
-        let rollout = self.core.wait_group(&goal, FOLLOW, |progress| {
+        let rollout = self.core.wait_group(goal, FOLLOW, |progress| {
             told.send_replace(Some(progress.clone()));
             job.live.events.push(progress_event(progress));
         });
@@ -224,6 +285,8 @@ impl Operations {
                 return Err(Failure::new(ErrorCode::NoRoom, message.unwrap_or_default()));
             }
             last = stalled(&self.core, progress, patience) => GroupOutcome::TimedOut { last },
+            // It is stopped at first, which is not what was asked for.
+            failure = job.turn.deleted(job.id) => return Err(failure),
         };
         match outcome {
             GroupOutcome::Done => {
@@ -234,14 +297,12 @@ impl Operations {
                 }
                 // The end came instead of a last progress.
                 if let Some(cached) = self.core.cache.group(group) {
-                    job.live.events.push(progress_event(&self.core.find_progress(&goal, &cached)));
+                    job.live.events.push(progress_event(&self.core.find_progress(goal, &cached)));
                 }
                 Ok(())
             }
             GroupOutcome::Superseded => Err(Failure::superseded()),
-            GroupOutcome::Deleted => {
-                Err(Failure::new(ErrorCode::Superseded, "it was deleted in the meantime"))
-            }
+            GroupOutcome::Deleted => Err(self.deleted(group)),
             GroupOutcome::Failed { code, message } => {
                 Err(Failure { code, message, log: logs::failed_lines(&self.core, group, goal.version).await })
             }

@@ -1,6 +1,7 @@
 //! Deleting a group or a whole app: routes go first, instances drain, then the records go.
 
 use super::apply::{AppPicture, LoadedGroup, put_group};
+use super::order::Change;
 use super::{Failure, Job, Operations};
 use crate::core::keys::{self, GroupRef};
 use std::time::Duration;
@@ -18,16 +19,15 @@ impl Operations {
         if job.resumed && present.is_none() {
             return Ok(());
         }
-        let turn = self.order.of(&job.group);
         {
-            let _turn = turn.begin().await;
+            let _turn = job.turn.begin().await;
             self.apply(job, &[], |picture| {
                 let group = picture.existing_group(&job.group)?;
                 job.check(&group.record)?;
                 Ok(vec![put_group(group, &stopped(group))])
             })
             .await?;
-            turn.made(job.id);
+            job.turn.made(job.id, Change::GroupDeleted);
         }
         self.wait_drained(std::slice::from_ref(&job.group)).await;
         self.apply(job, &[], |picture| {
@@ -35,6 +35,7 @@ impl Operations {
             Ok(vec![delete_stopped(group)?])
         })
         .await
+        .map(drop)
     }
 
     pub(super) async fn delete_app(&self, job: &Job) -> Result<(), Failure> {
@@ -52,9 +53,7 @@ impl Operations {
         .await?;
         let groups: Vec<GroupRef> =
             self.core.cache.groups_of(job.app()).into_iter().map(|(name, _)| name).collect();
-        for group in &groups {
-            self.order.of(group).made(job.id);
-        }
+        self.order.app_deleted(job.app(), job.id);
         self.wait_drained(&groups).await;
         // Routes that were made in the meantime go too: nothing may point at an app that is not there.
         let routes = self.routes_of(job.app()).await?;
@@ -75,6 +74,7 @@ impl Operations {
             Ok(gone.map(|record| Write::Delete { key: record.key.clone(), expect: Expect::Any }).collect())
         })
         .await
+        .map(drop)
     }
 
     /// Waits until the groups have no instances left.

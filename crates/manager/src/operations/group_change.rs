@@ -1,9 +1,9 @@
 //! Scaling, restarting, and other settings: changes of what is there already.
 
-use super::apply::put_group;
+use super::apply::{Applied, put_group};
 use super::input::{GroupChange, merge_env, merge_limits};
 use super::{Failure, Job, Operations, urls_of};
-use crate::core::keys::GroupRef;
+use crate::core::outcome::GroupGoal;
 use std::collections::BTreeMap;
 use towpath_store::{Expect, Write};
 use towpath_types::spec::{AppSpec, GroupSpec};
@@ -12,8 +12,13 @@ use towpath_types::{AppRef, ErrorCode};
 impl Operations {
     /// Another count, stopped or not, environment, limits, health check.
     pub(super) async fn change_group(&self, job: &Job, change: &GroupChange) -> Result<(), Failure> {
-        if !job.resumed {
-            self.apply_to_group(job, |spec| {
+        // Scaling does not ask for another version, so a version that failed before is none of its business.
+        let any_version =
+            change.env.is_empty() && change.limits == Default::default() && change.health.is_none();
+        let goal = if job.resumed {
+            self.left_goal(job, &job.group, any_version)?
+        } else {
+            let change = |spec: &mut GroupSpec| {
                 spec.count = change.count.unwrap_or(spec.count);
                 spec.stopped = change.stopped.unwrap_or(spec.stopped);
                 merge_env(&mut spec.env, &change.env);
@@ -21,21 +26,19 @@ impl Operations {
                 if let Some(health) = &change.health {
                     spec.health.clone_from(health);
                 }
-            })
-            .await?;
-        }
-        // Scaling does not ask for another version, so a version that failed before is none of its business.
-        let new_version =
-            !change.env.is_empty() || change.limits != Default::default() || change.health.is_some();
-        self.follow_and_show(job, &job.group.clone(), !new_version).await
+            };
+            self.apply_to_group(job, change).await?.goal(&job.group, any_version)?
+        };
+        self.follow_and_show(job, &goal).await
     }
 
     /// New instances of the same.
     pub(super) async fn restart(&self, job: &Job) -> Result<(), Failure> {
-        if !job.resumed {
-            self.apply_to_group(job, |spec| spec.restart += 1).await?;
-        }
-        self.follow_and_show(job, &job.group.clone(), false).await
+        let goal = match job.resumed {
+            true => self.left_goal(job, &job.group, false)?,
+            false => self.apply_to_group(job, |spec| spec.restart += 1).await?.goal(&job.group, false)?,
+        };
+        self.follow_and_show(job, &goal).await
     }
 
     /// Another environment of the app: every group rolls.
@@ -44,26 +47,16 @@ impl Operations {
         job: &Job,
         env: &BTreeMap<String, Option<String>>,
     ) -> Result<(), Failure> {
-        if !job.resumed {
-            self.apply(job, &[], |picture| {
-                let app = picture.app.as_ref().ok_or_else(|| no_app(job.app()))?;
-                job.check(&app.record)?;
-                let mut spec: AppSpec = app.spec.clone();
-                merge_env(&mut spec.env, env);
-                Ok(vec![Write::Put {
-                    key: app.record.key.clone(),
-                    id: app.record.id.clone(),
-                    expect: Expect::At(app.record.revision),
-                    spec: serde_json::to_value(&spec).ok(),
-                    status: None,
-                }])
-            })
-            .await?;
-        }
-        let groups: Vec<GroupRef> =
-            self.core.cache.groups_of(job.app()).into_iter().map(|(name, _)| name).collect();
-        for group in &groups {
-            self.follow(job, group, false).await.map_err(|failure| Failure {
+        let applied = match job.resumed {
+            true => None,
+            false => Some(self.change_app(job, env).await?),
+        };
+        for (group, cached) in self.core.cache.groups_of(job.app()) {
+            let goal = match &applied {
+                Some(applied) => applied.goal_of(&group, &cached.spec, cached.record.generation, false),
+                None => self.left_goal(job, &group, false)?,
+            };
+            self.follow(job, &goal).await.map_err(|failure| Failure {
                 message: format!("lane {}: {}", group.lane, failure.message),
                 ..failure
             })?;
@@ -73,28 +66,48 @@ impl Operations {
         Ok(())
     }
 
+    async fn change_app(
+        &self,
+        job: &Job,
+        env: &BTreeMap<String, Option<String>>,
+    ) -> Result<Applied, Failure> {
+        self.apply(job, &[], |picture| {
+            let app = picture.app.as_ref().ok_or_else(|| no_app(job.app()))?;
+            job.check(&app.record)?;
+            let mut spec: AppSpec = app.spec.clone();
+            merge_env(&mut spec.env, env);
+            Ok(vec![Write::Put {
+                key: app.record.key.clone(),
+                id: app.record.id.clone(),
+                expect: Expect::At(app.record.revision),
+                spec: serde_json::to_value(&spec).ok(),
+                status: None,
+            }])
+        })
+        .await
+    }
+
     async fn apply_to_group(
         &self,
         job: &Job,
         change: impl Fn(&mut GroupSpec) + Send + Sync,
-    ) -> Result<(), Failure> {
-        let turn = self.order.of(&job.group);
-        let _turn = turn.begin().await;
+    ) -> Result<Applied, Failure> {
+        let _turn = job.turn.begin().await;
         self.apply(job, &[], |picture| {
             let group = picture.existing_group(&job.group)?;
             job.check(&group.record)?;
             let mut spec = group.spec.clone();
             change(&mut spec);
+            job.set(|status| status.release = Some(spec.release));
             Ok(vec![put_group(group, &spec)])
         })
         .await
     }
 
-    async fn follow_and_show(&self, job: &Job, group: &GroupRef, any_version: bool) -> Result<(), Failure> {
-        self.follow(job, group, any_version).await?;
-        let urls = urls_of(&self.core, job.app(), Some(&group.lane));
-        let release = self.core.cache.group(group).map(|group| group.spec.release);
-        job.set(|status| (status.urls, status.release) = (urls, release));
+    async fn follow_and_show(&self, job: &Job, goal: &GroupGoal) -> Result<(), Failure> {
+        self.follow(job, goal).await?;
+        let urls = urls_of(&self.core, job.app(), Some(&goal.group.lane));
+        job.set(|status| status.urls = urls);
         Ok(())
     }
 }

@@ -1,11 +1,12 @@
 //! What each verb is given. Stored with the operation, so that another manager could go on with it.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use towpath_types::health::HealthCheck;
 use towpath_types::spec::Limits;
 use towpath_types::upstream::{Protocol, UpstreamSpec};
-use towpath_types::{Digest, Generation, Millis};
+use towpath_types::{Digest, Generation, Millis, OperationId};
 
 /// A verb with its input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,7 +36,8 @@ pub enum Input {
     Delete,
 }
 
-/// What is stored of a request.
+/// What is stored of a request. Values of variables may be secrets: they are stored only until the change is made, and
+/// then belong to the app and the group alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Asked {
     /// The verb with its input.
@@ -44,6 +46,54 @@ pub(crate) struct Asked {
     /// Generation that the changed app or group has to be at, when the client gave a condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expected: Option<Generation>,
+    /// Of the whole request, by which a repeated one is known. Absent in operations of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) digest: Option<Digest>,
+    /// The values of the variables were taken out; their names are there yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) blank: bool,
+}
+
+impl Asked {
+    /// Of a new operation.
+    pub(crate) fn new(operation: OperationId, input: Input, expected: Option<Generation>) -> Self {
+        let digest = Some(digest_of(operation, &input, expected));
+        Self { input, expected, digest, blank: false }
+    }
+
+    /// Whether it has values that are not to be kept.
+    pub(crate) fn has_values(&self) -> bool {
+        self.input.env().is_some_and(|env| env.values().any(Option::is_some))
+    }
+
+    /// The same without the values of variables.
+    pub(crate) fn blanked(&self) -> Self {
+        let mut blanked = self.clone();
+        if self.has_values() {
+            blanked
+                .input
+                .env_mut()
+                .into_iter()
+                .flat_map(BTreeMap::values_mut)
+                .for_each(|value| *value = None);
+            blanked.blank = true;
+        }
+        blanked
+    }
+
+    /// Whether this, which is stored for an operation, was asked for in the same words.
+    pub(crate) fn is_same(&self, operation: OperationId, again: &Asked) -> bool {
+        match self.digest {
+            Some(digest) => digest == digest_of(operation, &again.input, again.expected),
+            None => (&self.input, self.expected) == (&again.input, again.expected),
+        }
+    }
+}
+
+/// With the operation's id in it, so that equal secrets of different operations do not look alike.
+fn digest_of(operation: OperationId, input: &Input, expected: Option<Generation>) -> Digest {
+    let text = serde_json::to_vec(&(operation, input, expected)).unwrap_or_default();
+    Digest::from_bytes(Sha256::digest(&text).into())
 }
 
 /// Input of a push.
@@ -105,6 +155,25 @@ impl Input {
             Input::Restart => "restart",
             Input::DeleteGroup => "delete-group",
             Input::Delete => "delete",
+        }
+    }
+
+    /// Variables that it sets or removes.
+    fn env(&self) -> Option<&BTreeMap<String, Option<String>>> {
+        match self {
+            Input::Push(push) => Some(&push.env),
+            Input::Scale(change) | Input::Update(change) => Some(&change.env),
+            Input::Env { env } => Some(env),
+            Input::Rollback { .. } | Input::Restart | Input::DeleteGroup | Input::Delete => None,
+        }
+    }
+
+    fn env_mut(&mut self) -> Option<&mut BTreeMap<String, Option<String>>> {
+        match self {
+            Input::Push(push) => Some(&mut push.env),
+            Input::Scale(change) | Input::Update(change) => Some(&mut change.env),
+            Input::Env { env } => Some(env),
+            Input::Rollback { .. } | Input::Restart | Input::DeleteGroup | Input::Delete => None,
         }
     }
 
@@ -171,11 +240,29 @@ mod tests {
             assert_eq!(json["verb"], input.verb());
             assert_eq!(serde_json::from_value::<Input>(json).unwrap(), input);
             for expected in [None, Some(Generation(7))] {
-                let asked = Asked { input: input.clone(), expected };
-                let json = serde_json::to_value(&asked).unwrap();
-                assert_eq!(json["verb"], input.verb());
-                assert_eq!(serde_json::from_value::<Asked>(json).unwrap(), asked);
+                let asked = Asked::new(OperationId::mint(1, [1; 10]), input.clone(), expected);
+                for asked in [asked.clone(), asked.blanked(), Asked { digest: None, ..asked }] {
+                    let json = serde_json::to_value(&asked).unwrap();
+                    assert_eq!(json["verb"], input.verb());
+                    assert_eq!(serde_json::from_value::<Asked>(json).unwrap(), asked);
+                }
             }
         }
+    }
+
+    #[test]
+    fn a_request_is_known_again_without_its_values() {
+        let id = |n| OperationId::mint(n, [1; 10]);
+        let env = |value: &str| Input::Env { env: [("A".to_owned(), Some(value.to_owned()))].into() };
+        let first = Asked::new(id(1), env("secret"), None);
+        let stored = first.blanked();
+        let text = serde_json::to_string(&stored).unwrap();
+        assert!(stored.blank && !text.contains("secret") && text.contains("\"A\""), "{text}");
+        assert!(stored.is_same(id(1), &Asked::new(id(2), env("secret"), None)));
+        assert!(!stored.is_same(id(1), &Asked::new(id(2), env("other"), None)));
+        assert!(!stored.is_same(id(1), &Asked::new(id(2), env("secret"), Some(Generation(1)))));
+        assert_ne!(first.digest, Asked::new(id(2), env("secret"), None).digest);
+        let earlier = Asked { digest: None, ..first };
+        assert!(earlier.is_same(id(1), &Asked::new(id(2), env("secret"), None)));
     }
 }

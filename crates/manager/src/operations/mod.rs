@@ -36,7 +36,7 @@ use crate::core::Core;
 use crate::core::keys::{self, GroupRef};
 use crate::error::CommitError;
 use futures::FutureExt;
-use order::Order;
+use order::{Order, Turn};
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicU32;
@@ -88,8 +88,12 @@ impl Live {
 pub(crate) struct Job {
     pub(crate) id: OperationId,
     pub(crate) group: GroupRef,
+    /// Its place among the operations on the group.
+    pub(crate) turn: Arc<Turn>,
     pub(crate) by: String,
     pub(crate) live: Arc<Live>,
+    /// As it is stored from the change, or the end, on.
+    pub(crate) spec: OperationSpec,
     /// It had made its change already when another manager, or an earlier start of this one, left it.
     pub(crate) resumed: bool,
     /// Generation that what it changes has to be at, as its client said.
@@ -134,13 +138,14 @@ impl Job {
         self.live.status.borrow().clone()
     }
 
-    /// The write that brings the operation itself to a status.
+    /// The write that brings the operation itself to a status. Its input is not needed any more once it is made, so
+    /// the values in it go.
     pub(crate) fn write(&self, status: &OperationStatus) -> Write {
         Write::Put {
             key: keys::operation_key(self.id),
             id: self.id.to_string(),
             expect: Expect::Any,
-            spec: None,
+            spec: serde_json::to_value(&self.spec).ok(),
             status: serde_json::to_value(status).ok(),
         }
     }
@@ -176,6 +181,9 @@ pub enum SubmitError {
     /// The store gave back something else than an operation.
     #[error("the stored operation is not readable")]
     Unreadable,
+    /// Our own fault.
+    #[error("taking the operation broke off")]
+    Broken,
 }
 
 impl Operations {
@@ -191,42 +199,63 @@ impl Operations {
     }
 
     /// Stores a new operation and starts it. With an idempotency key that is known: the operation of the first request.
+    /// Goes on when its caller goes away: what is stored is to be run.
     pub async fn submit(
+        self: &Arc<Self>,
+        new: NewOperation,
+        idempotency: Option<String>,
+    ) -> Result<(Record, Revision), SubmitError> {
+        let operations = self.clone();
+        let submitting = tokio::spawn(async move { operations.submit_now(new, idempotency).await });
+        submitting.await.unwrap_or(Err(SubmitError::Broken))
+    }
+
+    async fn submit_now(
         self: &Arc<Self>,
         new: NewOperation,
         idempotency: Option<String>,
     ) -> Result<(Record, Revision), SubmitError> {
         let slot = self.slots.clone().try_acquire_owned().map_err(|_| SubmitError::Busy)?;
         let id = self.core.mint_operation();
-        let asked = Asked { input: new.input, expected: new.expected };
-        let spec = OperationSpec {
+        let asked = Asked::new(id, new.input, new.expected);
+        let spec = |asked: &Asked| OperationSpec {
             operation: id,
             verb: asked.input.verb().into(),
-            app: new.app,
-            lane: new.lane,
+            app: new.app.clone(),
+            lane: new.lane.clone(),
             group: None,
-            input: serde_json::to_value(&asked).unwrap_or_default(),
+            input: serde_json::to_value(asked).unwrap_or_default(),
             owner: self.core.manager,
-            by: new.by,
+            by: new.by.clone(),
         };
-        let write = Write::Put {
+        let put = |expect, spec: &OperationSpec, status| Write::Put {
             key: keys::operation_key(id),
             id: id.to_string(),
-            expect: Expect::Absent,
-            spec: serde_json::to_value(&spec).ok(),
-            status: serde_json::to_value(OperationStatus::default()).ok(),
+            expect,
+            spec: serde_json::to_value(spec).ok(),
+            status,
         };
+        let (whole, blank) = (spec(&asked), spec(&asked.blanked()));
+        // The store keeps the first answer to a key for a day, so values are not in it: they are stored just behind it.
+        let in_two = idempotency.is_some() && asked.has_values();
+        let first = if in_two { &blank } else { &whole };
+        let write = put(Expect::Absent, first, serde_json::to_value(OperationStatus::default()).ok());
         let commit = self.core.commit_once(vec![write], idempotency).await?;
         let record = commit.records.into_iter().next().flatten().ok_or(SubmitError::Unreadable)?;
         let stored: OperationSpec = record.spec().map_err(|_| SubmitError::Unreadable)?;
         if stored.operation == id {
-            let live = self.add_live(id, OperationStatus::default(), 0);
-            let group = GroupRef::new(spec.app, spec.lane);
+            let values = put(Expect::Present, &whole, None);
+            if in_two && let Err(error) = self.core.commit(vec![values]).await {
+                tracing::warn!(%error, operation = %id, "an operation's input is not stored; it ends with this manager");
+            }
+            let group = GroupRef::new(new.app.clone(), new.lane.clone());
             let job = Job {
                 id,
+                turn: self.order.of(&group),
                 group,
-                by: spec.by,
-                live,
+                by: new.by.clone(),
+                live: self.add_live(id, OperationStatus::default(), 0),
+                spec: blank,
                 resumed: false,
                 expected: asked.expected,
                 steps: AtomicU32::new(0),
@@ -234,7 +263,9 @@ impl Operations {
             self.spawn_run(job, asked.input, slot);
             return Ok((record, commit.revision));
         }
-        if (&stored.app, &stored.lane, &stored.input) != (&spec.app, &spec.lane, &spec.input) {
+        let before: Asked = serde_json::from_value(stored.input).map_err(|_| SubmitError::Unreadable)?;
+        let same = before.is_same(stored.operation, &asked);
+        if (&stored.app, &stored.lane) != (&new.app, &new.lane) || !same {
             return Err(SubmitError::KeyReused);
         }
         // The first answer again, but as things stand now.

@@ -1,5 +1,6 @@
 //! Housekeeping: old operations, and blobs that nothing refers to.
 
+use super::input::Asked;
 use super::{Input, Operations};
 use crate::blobs::BlobKind;
 use std::collections::{HashMap, HashSet};
@@ -37,12 +38,20 @@ pub(crate) fn spawn(operations: Arc<Operations>) -> JoinHandle<()> {
     })
 }
 
+/// The operation without the values of variables; `None` = it has none.
+fn blanked(spec: OperationSpec) -> Option<OperationSpec> {
+    let asked: Asked = serde_json::from_value(spec.input.clone()).ok()?;
+    let input = serde_json::to_value(asked.has_values().then(|| asked.blanked())?).ok()?;
+    Some(OperationSpec { input, ..spec })
+}
+
 impl Operations {
     async fn list_all(&self, kind: Kind) -> Result<Vec<Record>, StoreError> {
         Ok(self.core.store.list(&Query { kind: Some(kind), ..Query::default() }).await?.records)
     }
 
-    /// Deletes ended operations beyond the newest of each app, and old ones.
+    /// Deletes ended operations beyond the newest of each app, and old ones. Values of variables that an earlier version
+    /// left in the others are taken out.
     pub(crate) async fn prune_operations(&self) -> Result<usize, crate::CommitError> {
         let now_ms = self.core.now_ms();
         let mut per_app: HashMap<AppRef, usize> = HashMap::new();
@@ -57,10 +66,18 @@ impl Operations {
             if !matches!(status.phase, OperationPhase::Succeeded | OperationPhase::Failed) {
                 continue;
             }
-            let count = per_app.entry(spec.app).or_default();
+            let count = per_app.entry(spec.app.clone()).or_default();
             *count += 1;
             if *count > KEPT || now_ms.saturating_sub(record.updated_ms) > OLD_MS {
                 gone.push(Write::Delete { key: record.key, expect: Expect::Any });
+            } else if let Some(spec) = blanked(spec) {
+                gone.push(Write::Put {
+                    key: record.key,
+                    id: record.id,
+                    expect: Expect::At(record.revision),
+                    spec: serde_json::to_value(spec).ok(),
+                    status: None,
+                });
             }
         }
         let count = gone.len();

@@ -2,9 +2,11 @@
 
 use super::apply::{AppPicture, LoadedGroup};
 use super::input::{Push, merge_env, merge_limits};
+use super::order::Change;
 use super::release::{self, ReleaseStatus};
 use super::{Failure, Job, Operations, urls_of};
 use crate::core::keys::{self, GroupRef};
+use crate::core::outcome::GroupGoal;
 use std::collections::{BTreeMap, BTreeSet};
 use towpath_store::{Expect, Write};
 use towpath_types::resource::Key;
@@ -28,15 +30,16 @@ enum Ready {
 
 impl Operations {
     pub(super) async fn push(&self, job: &Job, push: &Push) -> Result<(), Failure> {
-        if !job.resumed {
-            self.push_change(job, push).await?;
-        }
-        self.follow(job, &job.group, false).await?;
+        let goal = match job.resumed {
+            false => self.push_change(job, push).await?,
+            true => self.left_goal(job, &job.group, false)?,
+        };
+        self.follow(job, &goal).await?;
         self.settle(job).await
     }
 
     /// Builds or finds the release, and makes the change.
-    async fn push_change(&self, job: &Job, push: &Push) -> Result<(), Failure> {
+    async fn push_change(&self, job: &Job, push: &Push) -> Result<GroupGoal, Failure> {
         let source = push.source.ok_or_else(|| Failure::unreadable("push"))?;
         let picture = self.load(job.app(), job, &[]).await.map_err(Failure::of_store)?;
         let env = build_env(push);
@@ -54,17 +57,17 @@ impl Operations {
             }
         };
         let routes = route_keys(job.app(), &self.core.settings.domain, push);
-        let turn = self.order.of(&job.group);
-        let _turn = turn.begin().await;
-        if turn.is_past(job.id) {
-            return Err(Failure::superseded());
-        }
+        let _turn = job.turn.begin().await;
         let now_ms = self.core.now_ms();
         let keys: Vec<Key> = routes.iter().map(|(key, _)| key.clone()).collect();
-        self.apply(job, &keys, |picture| self.push_writes(job, push, picture, &ready, id, &routes, now_ms))
+        let applied = self
+            .apply(job, &keys, |picture| {
+                job.turn.check(job.id)?;
+                self.push_writes(job, push, picture, &ready, id, &routes, now_ms)
+            })
             .await?;
-        turn.made(job.id);
-        Ok(())
+        job.turn.made(job.id, Change::Release);
+        applied.goal(&job.group, false)
     }
 
     /// Everything that a push changes, as one transaction.
@@ -230,7 +233,9 @@ impl Operations {
 
     /// Rolls an earlier release out.
     pub(super) async fn rollback(&self, job: &Job, release: Digest) -> Result<(), Failure> {
-        if !job.resumed {
+        let goal = if job.resumed {
+            self.left_goal(job, &job.group, false)?
+        } else {
             job.set(|status| (status.release, status.reused) = (Some(release), true));
             if self.find_artifact(job.app(), release).await?.is_none() {
                 return Err(Failure::new(
@@ -238,13 +243,10 @@ impl Operations {
                     "the release's artifact is no longer kept; push again",
                 ));
             }
-            let turn = self.order.of(&job.group);
-            let _turn = turn.begin().await;
-            if turn.is_past(job.id) {
-                return Err(Failure::superseded());
-            }
+            let _turn = job.turn.begin().await;
             let now_ms = self.core.now_ms();
-            self.apply(job, &[], |picture| {
+            let change = |picture: &AppPicture| {
+                job.turn.check(job.id)?;
                 let group = picture.existing_group(&job.group)?;
                 let kept = picture
                     .releases
@@ -267,17 +269,18 @@ impl Operations {
                         status: serde_json::to_value(status).ok(),
                     },
                 ])
-            })
-            .await?;
-            turn.made(job.id);
-        }
-        self.follow(job, &job.group, false).await?;
+            };
+            let applied = self.apply(job, &[], change).await?;
+            job.turn.made(job.id, Change::Release);
+            applied.goal(&job.group, false)?
+        };
+        self.follow(job, &goal).await?;
         self.settle(job).await
     }
 
     /// The group serves as wanted: notes that the release ran well here, and the URLs.
     pub(super) async fn settle(&self, job: &Job) -> Result<(), Failure> {
-        let Some(group) = self.core.cache.group(&job.group) else { return Err(Failure::superseded()) };
+        let Some(group) = self.core.cache.group(&job.group) else { return Err(self.deleted(&job.group)) };
         let release = job.status().release.unwrap_or(group.spec.release);
         let (lane, now_ms) = (job.group.lane.clone(), self.core.now_ms());
         let noted = self

@@ -1,6 +1,7 @@
 //! Going on with operations that an earlier start of this manager, or a manager that is gone, left behind.
 
 use super::input::Asked;
+use super::order::Change;
 use super::{Failure, Job, Operations};
 use crate::core::keys::GroupRef;
 use crate::error::CommitError;
@@ -47,7 +48,7 @@ impl Operations {
         // What was changed before decides which of the left ones are out of date.
         for operation in stored.iter().filter(|operation| made_its_change(operation)) {
             let group = GroupRef::new(operation.spec.app.clone(), operation.spec.lane.clone());
-            self.order.of(&group).made(operation.spec.operation);
+            self.order.of(&group).made(operation.spec.operation, change_of(&operation.spec.verb));
         }
         let mut resumed = 0;
         for operation in stored {
@@ -63,28 +64,35 @@ impl Operations {
     }
 
     async fn resume_one(self: &Arc<Self>, operation: Stored) {
-        let Stored { spec, status, asked } = operation;
+        let Stored { mut spec, status, asked } = operation;
         let rolling = status.phase == OperationPhase::Rolling;
         // What an earlier run told had smaller numbers: it told less than an event in a microsecond.
         let live = self.add_live(spec.operation, status, self.core.now_ms().saturating_mul(1000));
+        if let Some(asked) = &asked {
+            spec.input = serde_json::to_value(asked.blanked()).unwrap_or_default();
+        }
+        let group = GroupRef::new(spec.app.clone(), spec.lane.clone());
         let job = Job {
             id: spec.operation,
-            group: GroupRef::new(spec.app, spec.lane),
-            by: spec.by,
+            turn: self.order.of(&group),
+            group,
+            by: spec.by.clone(),
             live,
+            spec,
             resumed: rolling,
             expected: asked.as_ref().and_then(|asked| asked.expected).filter(|_| !rolling),
             steps: AtomicU32::new(0),
         };
         let slot = self.slots.clone().try_acquire_owned().ok();
-        match (asked, slot) {
+        let whole = asked.filter(|asked| rolling || !asked.blank);
+        match (whole, slot) {
             (Some(Asked { input, .. }), Some(slot)) => {
                 tracing::info!(operation = %job.id, verb = input.verb(), rolling, "operation is taken up again");
                 self.spawn_run(job, input, slot);
             }
             (_, slot) => {
                 let why = if slot.is_some() {
-                    "its stored input is not readable"
+                    "what was asked for was not stored in full; send it again"
                 } else {
                     "too many were left behind"
                 };
@@ -98,6 +106,15 @@ impl Operations {
                 self.end_live(job.id);
             }
         }
+    }
+}
+
+/// What a verb that decides a group's release makes of it.
+fn change_of(verb: &str) -> Change {
+    match verb {
+        "delete" => Change::AppDeleted,
+        "delete-group" => Change::GroupDeleted,
+        _ => Change::Release,
     }
 }
 

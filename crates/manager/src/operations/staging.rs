@@ -135,13 +135,12 @@ impl Operations {
             CellReply::Refused { code, message } => return Err(Failure::new(code, message)),
             CellReply::Accepted | CellReply::Log { .. } => {}
         }
-        let turn = self.order.of(&job.group);
         tokio::select! {
             outcome = self.relay(job, cell, output) => outcome,
-            () = turn.passed(job.id) => {
+            failure = job.turn.passed(job.id) => {
                 let cancel = encode(&CellCommand::CancelStage { operation: job.id }).into();
                 let _ = self.core.bus.request(&subject::cell_command(cell), cancel, ACCEPT).await;
-                Err(Failure::superseded())
+                Err(failure)
             }
         }
     }

@@ -165,3 +165,53 @@ async fn starting_what_does_not_get_ready_any_more_ends() {
     assert_eq!((&end["phase"], &end["code"]), (&json!("failed"), &json!("start_failed")), "{end}");
     assert!(end["message"].as_str().unwrap().starts_with("0 of 1 are ready"), "{end}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_is_cut_off_by_a_deletion_says_so() {
+    let platform = pushed("one").await;
+    let two = platform.upload("two").await;
+    platform.stager.hold(true);
+    let base = platform.api().post("/v1/apps/shop/releases", json!({"source": two})).await;
+    until("it is being built", || platform.stager.jobs().len() == 2).await;
+    let blue = json!({"source": two, "lane": "blue"});
+    let blue = platform.api().post("/v1/apps/shop/releases", blue).await;
+    until("the lane's is being built, too", || platform.stager.jobs().len() == 3).await;
+    let gone = platform.api().delete("/v1/apps/shop").await;
+    for accepted in [&base, &blue] {
+        let end = platform.end_of(accepted).await;
+        assert_eq!((&end["phase"], &end["code"]), (&json!("failed"), &json!("deleted")), "{end}");
+        assert_eq!(end["message"], "the app was deleted in the meantime");
+    }
+    succeeded(&platform.end_of(&gone).await, "delete");
+    assert_eq!(platform.api().get("/v1/apps/shop").await.code(), "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_is_cut_off_while_its_instances_start_says_so() {
+    let platform = pushed("one").await;
+    let two = platform.upload("two").await;
+    let probe = platform.push("probe", json!({"source": two})).await;
+    platform.cell.script(probe["release"].as_str().unwrap().parse().unwrap(), Script::Never);
+    let body = json!({"source": two, "lane": "blue"});
+    let push = platform.api().post("/v1/apps/shop/releases?wait=revision", body).await;
+    until("its instance starts", || platform.cell.specs().len() == 3).await;
+    let gone = platform.api().delete("/v1/apps/shop/groups/blue").await;
+    let end = platform.end_of(&push).await;
+    assert_eq!((&end["phase"], &end["code"]), (&json!("failed"), &json!("deleted")), "{end}");
+    assert_eq!(end["message"], "the app was deleted from this lane in the meantime");
+    succeeded(&platform.end_of(&gone).await, "delete-group");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_tells_of_its_own_release_whatever_comes_behind_it() {
+    let platform = pushed("one").await;
+    let before = platform.fleet.group(&GroupRef::new(app("shop"), LaneName::base())).spec.release;
+    let two = platform.upload("two").await;
+    let probe = platform.push("probe", json!({"source": two})).await;
+    let restart = platform.api().post("/v1/apps/shop/groups/base/restart?wait=revision", json!({})).await;
+    let push = platform.api().post("/v1/apps/shop/releases", json!({"source": two})).await;
+    let (restart, push) = tokio::join!(platform.end_of(&restart), platform.end_of(&push));
+    assert_eq!((&push["phase"], &push["release"]), (&json!("succeeded"), &probe["release"]), "{push}");
+    assert_eq!(restart["release"], json!(before), "{restart}");
+    assert!(restart["phase"] == "succeeded" || restart["code"] == "superseded", "{restart}");
+}

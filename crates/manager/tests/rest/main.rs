@@ -21,6 +21,7 @@ mod logs;
 mod platform;
 mod push;
 mod resources;
+mod secrets;
 mod stager;
 mod tokens;
 mod uploads;
