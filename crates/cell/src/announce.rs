@@ -5,15 +5,19 @@ use crate::board::Board;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use towpath_bus::Bus;
 use towpath_types::load::HostLoad;
 use towpath_types::{CellId, Incarnation, Revision};
 use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellAnnounce};
 use towpath_wire::subject;
 
-/// Changes that come within this time are told together.
-const GATHER: Duration = Duration::from_millis(3);
+/// A change is told at once, unless something was told less than this ago: then with all that changes until it is over.
+const GATHER: Duration = Duration::from_millis(1);
+/// The same as a multiple of the time that the last announcement took, so that announcing much never takes all of a core.
+const GATHER_SHARE: u32 = 4;
+/// But no longer than this.
+const GATHER_MOST: Duration = Duration::from_millis(8);
 
 /// The parts of an announcement that are not on the board.
 pub(crate) struct Announcer {
@@ -41,9 +45,11 @@ impl Announcer {
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                () = self.board.changed() => tokio::time::sleep(GATHER).await,
+                () = self.board.changed() => {}
             }
+            let began = Instant::now();
             self.announce(false).await;
+            tokio::time::sleep((began.elapsed() * GATHER_SHARE).clamp(GATHER, GATHER_MOST)).await;
         }
     }
 

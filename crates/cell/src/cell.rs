@@ -8,6 +8,7 @@ use crate::build::BuildLauncher;
 use crate::commands::Commands;
 use crate::driver::Driver;
 use crate::driver::process::ProcessDriver;
+use crate::health::Crowd;
 use crate::identity::{self, Identity};
 use crate::ledger::{Found, LedgerFile};
 use crate::logs::{EndedLogs, Followers};
@@ -180,6 +181,7 @@ fn make_context(
         ports: Ports::new(settings.ports.clone(), settings.address),
         users,
         ended_logs: EndedLogs::new(places.ended_logs.clone()),
+        starting: Crowd::default(),
         binary: places.binary.clone(),
     }))
 }
@@ -252,7 +254,8 @@ impl Syncer {
                     None => return,
                 },
             }
-            match load_desired(&*self.bus, self.cell, self.incarnation, at_least).await {
+            let epoch = self.supervisors.context().ledger.read(|ledger| ledger.desired.epoch);
+            match load_desired(&*self.bus, self.cell, self.incarnation, at_least, epoch).await {
                 Ok(desired) => {
                     let is_behind = desired.revision < at_least;
                     self.accept(desired).await;

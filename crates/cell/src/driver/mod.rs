@@ -51,6 +51,10 @@ pub(crate) trait Process: Send + Sync {
     /// Who it is, for the ledger.
     fn started(&self) -> &Started;
 
+    /// Waits until its main process has ended, so that it serves no longer, whatever else of it is still to be ended. Cancel-safe;
+    /// may be called again.
+    async fn main_has_ended(&self);
+
     /// Waits until the instance and all that it forked have ended. Cancel-safe; may be called again.
     async fn wait(&self) -> Exit;
 

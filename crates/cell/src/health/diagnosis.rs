@@ -1,9 +1,13 @@
 //! Where an app really listens: so that another process on its port is not taken for it, and so that a person is told what is
 //! wrong when it listens somewhere else.
 
+use super::listener::Listeners;
 use crate::procfs;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// So often in a row a listener must be seen to be another's.
+const LOOKS: u32 = 3;
 
 /// What is known of the listener on an instance's port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,15 +25,24 @@ struct Socket {
     inode: u64,
 }
 
-/// Whether the listener on `port` belongs to the instance below `shim`. Blocks.
-pub(crate) fn listening(shim: u32, port: u16) -> Listening {
-    let sockets: Vec<Socket> = listeners().into_iter().filter(|socket| socket.at.port() == port).collect();
-    match own_inodes(shim) {
-        Some(own) if !sockets.is_empty() && !sockets.iter().any(|socket| own.contains(&socket.inode)) => {
-            Listening::Foreign
+/// Whether the listener at `at` belongs to the instance below `shim`. Blocks.
+pub(crate) fn listening(shim: u32, at: SocketAddr) -> Listening {
+    let exact = Listeners::open().ok();
+    // An app may close a socket and open another between a look at the listener and one at its own sockets.
+    for _ in 0..LOOKS {
+        let sockets: Vec<u64> = match exact.as_ref().map(|listeners| listeners.find(at)) {
+            Some(Ok(found)) => found.iter().map(|listener| listener.inode).collect(),
+            _ => {
+                let on_port = |socket: &Socket| socket.at.port() == at.port();
+                listeners().into_iter().filter(on_port).map(|socket| socket.inode).collect()
+            }
+        };
+        match own_inodes(shim) {
+            Some(own) if !sockets.is_empty() && !sockets.iter().any(|inode| own.contains(inode)) => {}
+            _ => return Listening::Own,
         }
-        _ => Listening::Own,
     }
+    Listening::Foreign
 }
 
 /// Why nothing answers on `wanted`, as far as can be seen from the instance's sockets. Blocks.
@@ -117,11 +130,11 @@ mod tests {
     #[test]
     fn a_listener_outside_the_tree_is_foreign() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(listeners().iter().any(|socket| socket.at.port() == port));
+        let at = listener.local_addr().unwrap();
+        assert!(listeners().iter().any(|socket| socket.at == at));
         let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
         // The tree "below" this process is the child, which does not hold the listener (it is close-on-exec).
-        let found = listening(std::process::id(), port);
+        let found = listening(std::process::id(), at);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found, Listening::Foreign);

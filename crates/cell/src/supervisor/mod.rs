@@ -8,6 +8,7 @@ use crate::CellSettings;
 use crate::artifact::Artifacts;
 use crate::board::Board;
 use crate::driver::{Driver, Exit, Process};
+use crate::health::Crowd;
 use crate::ledger::LedgerFile;
 use crate::logs::EndedLogs;
 use crate::plan::{Step, plan_steps};
@@ -36,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) ports: Ports,
     pub(crate) users: Arc<Users>,
     pub(crate) ended_logs: EndedLogs,
+    /// Those that do not listen yet.
+    pub(crate) starting: Crowd,
     /// The platform's binary, where every user can run it.
     pub(crate) binary: PathBuf,
 }
@@ -211,6 +214,7 @@ mod tests {
             ports: Ports::new(settings.ports.clone(), settings.address),
             users: Arc::new(Users::new(None, 0, dir.path())),
             ended_logs: EndedLogs::new(path("ended-logs")),
+            starting: Crowd::default(),
             binary: "/bin/true".into(),
             settings: Arc::new(settings),
         });

@@ -4,7 +4,8 @@ use super::Goal;
 use super::life::Life;
 use crate::driver::Process;
 use crate::health::{
-    Health, Listening, ProbeFailure, Verdict, explain_silence, listening, probe, start_pause,
+    Awaited, Health, Listening, ProbeFailure, Verdict, await_listener, explain_silence, listening, probe,
+    start_pause,
 };
 use crate::instance::memory_limit;
 use crate::reason;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use towpath_types::health::Probe;
 use towpath_types::spec::Wanted;
-use towpath_wire::cell::InstanceState;
+use towpath_wire::cell::{InstanceSpec, InstanceState};
 
 /// An instance that is only checked for its process is ready when it has run for so long.
 const PROCESS_SETTLES: Duration = Duration::from_millis(200);
@@ -37,6 +38,9 @@ pub(super) enum Outcome {
 enum Trouble {
     #[error(transparent)]
     Probe(#[from] ProbeFailure),
+    /// Nothing was probed.
+    #[error("nothing listens on port {0}")]
+    Silence(u16),
     #[error("its port was taken by another process of the machine")]
     PortTaken,
 }
@@ -48,34 +52,40 @@ impl Life {
         let mut health =
             if was_ready { Health::ready(Instant::now()) } else { Health::starting(Instant::now()) };
         let mut verdict = if was_ready { Verdict::Ready } else { Verdict::Starting };
-        let mut probes = 0;
+        let (began, mut probes) = (Instant::now(), 0);
         self.context.board.change(self.instance, |card| {
             (card.started, card.port) = (Some(process.started().clone()), self.port);
         });
+        let mut is_dying = false;
         let outcome = loop {
             let Some(spec) = self.wish() else {
                 self.end(&*process).await;
                 break Outcome::Unwanted;
             };
-            let check = self.check(&*process, verdict, probes);
+            let check = self.check(&*process, verdict, began, probes);
             let result = tokio::select! {
                 biased;
                 exit = process.wait() => {
                     let healthy = health.healthy_for(Instant::now());
                     break Outcome::Ended(reason::of_exit(exit, memory_limit(&spec)), healthy);
                 }
+                () = process.main_has_ended(), if !is_dying => {
+                    is_dying = true;
+                    self.show_death();
+                    continue;
+                }
                 changed = self.goal.changed() => {
                     if changed.is_err() {
                         std::future::pending::<()>().await;
                     }
-                    if self.wish().is_some() {
+                    if self.wish().is_some() && !is_dying {
                         self.show_verdict(verdict, None);
                     }
                     continue;
                 }
-                result = check => result,
+                result = check, if !is_dying => result,
             };
-            probes += 1;
+            probes += u32::from(!matches!(result, Err(Trouble::Silence(_))));
             verdict = health.judge(&spec.health, result.is_ok(), Instant::now());
             self.show_verdict(verdict, result.as_ref().err().cloned());
             if let Some(reason) = self.give_up(&*process, verdict, result.err()).await {
@@ -83,6 +93,9 @@ impl Life {
                 break Outcome::Ended(reason, Duration::ZERO);
             }
         };
+        if matches!(outcome, Outcome::Ended(..)) {
+            self.show_death();
+        }
         self.context.board.change(self.instance, |card| card.started = None);
         self.context.ledger.change_entry(self.instance, |entry| (entry.started, entry.ready) = (None, false));
         outcome
@@ -93,24 +106,26 @@ impl Life {
         &self,
         process: &dyn Process,
         verdict: Verdict,
+        began: Instant,
         probes: u32,
     ) -> impl Future<Output = Result<(), Trouble>> + use<> {
-        let (spec, port) = (Arc::clone(&self.spec), self.port);
-        let at = SocketAddr::new(self.context.settings.address, port);
-        let is_first = verdict == Verdict::Starting;
+        let (spec, user, crowd) = (Arc::clone(&self.spec), self.user, self.context.starting.clone());
+        let at = SocketAddr::new(self.context.settings.address, self.port);
         let shim = process.started().shim.pid;
-        let pause = match verdict {
-            Verdict::Starting if spec.health.probe == Probe::Process => PROCESS_SETTLES,
-            Verdict::Starting => start_pause(probes),
-            // An adopted instance is looked at soon.
-            _ if probes == 0 => Duration::from_millis(50),
-            _ => spec.health.interval.duration(),
-        };
         async move {
-            tokio::time::sleep(pause).await;
+            let must_listen = verdict == Verdict::Starting && spec.health.probe != Probe::Process;
+            let mut is_own = !must_listen;
+            tokio::time::sleep(pause(&spec, verdict, probes)).await;
+            if must_listen {
+                match await_listener(at, began, crowd).await {
+                    Awaited::Listens(listener) => is_own = user == Some(listener.user),
+                    Awaited::Silence => return Err(Trouble::Silence(at.port())),
+                    Awaited::Unknown => {}
+                }
+            }
             probe(&spec.health.probe, spec.protocol, at, spec.health.timeout.duration()).await?;
-            if is_first && spec.health.probe != Probe::Process {
-                let owner = tokio::task::spawn_blocking(move || listening(shim, port)).await;
+            if !is_own {
+                let owner = tokio::task::spawn_blocking(move || listening(shim, at)).await;
                 if matches!(owner, Ok(Listening::Foreign)) {
                     return Err(Trouble::PortTaken);
                 }
@@ -140,6 +155,13 @@ impl Life {
         self.show(state, reason);
     }
 
+    /// A dead instance gets no request more, although it is not yet known how it ended.
+    fn show_death(&self) {
+        if self.context.board.state(self.instance).is_some_and(InstanceState::serves) {
+            self.show(InstanceState::Backoff, "its main process has ended".into());
+        }
+    }
+
     /// Why the running instance has to be ended and started anew, if it has to.
     async fn give_up(
         &self,
@@ -150,7 +172,10 @@ impl Life {
         let limit = self.spec.health.start_timeout.duration();
         match (verdict, trouble) {
             (_, Some(Trouble::PortTaken)) => Some(Trouble::PortTaken.to_string()),
-            (Verdict::StartFailed, Some(Trouble::Probe(ProbeFailure::NoConnection(port)))) => {
+            (
+                Verdict::StartFailed,
+                Some(Trouble::Silence(port) | Trouble::Probe(ProbeFailure::NoConnection(port))),
+            ) => {
                 let (shim, at) =
                     (process.started().shim.pid, SocketAddr::new(self.context.settings.address, port));
                 let why =
@@ -180,6 +205,18 @@ impl Life {
             let _ = tokio::time::timeout(GATEWAYS_HEAR.min(grace), process.wait()).await;
         }
         end_gently(process, grace).await;
+    }
+}
+
+/// Time before the n-th probe.
+fn pause(spec: &InstanceSpec, verdict: Verdict, probes: u32) -> Duration {
+    match verdict {
+        Verdict::Starting if spec.health.probe == Probe::Process => PROCESS_SETTLES,
+        Verdict::Starting if probes == 0 => Duration::ZERO,
+        Verdict::Starting => start_pause(probes),
+        // An adopted instance is looked at soon.
+        _ if probes == 0 => Duration::from_millis(50),
+        _ => spec.health.interval.duration(),
     }
 }
 

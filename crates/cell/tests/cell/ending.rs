@@ -54,9 +54,7 @@ async fn a_killed_app_is_back_at_once() {
     stage.want(vec![spec]).await;
     let ready = stage.until_state(id, InstanceState::Ready).await;
     kill(Pid::from_raw(ready.pid.cast_signed()), Signal::SIGKILL).unwrap();
-    let began = Instant::now();
     stage.until("its end", |a| a.instances[0].state != InstanceState::Ready).await;
-    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
     let again = stage.until_state(id, InstanceState::Ready).await;
     assert!(again.pid != ready.pid && again.port != ready.port);
     stage.end().await;

@@ -241,6 +241,14 @@ impl Stage {
         found.instances.iter().find(is_it).unwrap().clone()
     }
 
+    /// Waits until the instance is announced with a reason that begins so.
+    pub async fn until_reason(&self, instance: InstanceId, begin: &str) -> InstanceReport {
+        let is_it =
+            |report: &&InstanceReport| report.instance == instance && report.reason.starts_with(begin);
+        let found = self.until(begin, |a| a.instances.iter().any(|r| is_it(&r))).await;
+        found.instances.iter().find(is_it).unwrap().clone()
+    }
+
     pub async fn until_gone(&self, instance: InstanceId) {
         self.until("its end", |a| a.instances.iter().all(|r| r.instance != instance)).await;
     }

@@ -20,25 +20,41 @@ pub(super) struct ShimHandle {
     control: PathBuf,
     started: Started,
     pidfd: AsyncFd<OwnedFd>,
+    /// Of the app itself; `None`: it had ended already.
+    app: Option<AsyncFd<OwnedFd>>,
 }
 
 impl ShimHandle {
     /// Fails when the shim has gone already, or there is no runtime.
     pub(super) fn open(instance: InstanceId, control: PathBuf, started: Started) -> io::Result<Self> {
         let pidfd = watch_pidfd(open_pidfd(started.shim.pid)?)?;
-        Ok(Self { instance, control, started, pidfd })
+        let app = open_pidfd(started.app.pid).and_then(watch_pidfd).ok();
+        // Looked at once the pidfd fixes whom it means.
+        let app = app.filter(|_| started.app.is_alive());
+        Ok(Self { instance, control, started, pidfd, app })
     }
 
     async fn shim_has_ended(&self) {
-        // Readable once it has ended, and from then on.
-        let _ = self.pidfd.readable().await.map(|mut guard| guard.retain_ready());
+        has_ended(&self.pidfd).await;
     }
+}
+
+/// A pidfd is readable once its process has ended, and from then on.
+async fn has_ended(pidfd: &AsyncFd<OwnedFd>) {
+    let _ = pidfd.readable().await.map(|mut guard| guard.retain_ready());
 }
 
 #[async_trait]
 impl Process for ShimHandle {
     fn started(&self) -> &Started {
         &self.started
+    }
+
+    async fn main_has_ended(&self) {
+        match &self.app {
+            Some(app) => has_ended(app).await,
+            None => self.shim_has_ended().await,
+        }
     }
 
     async fn wait(&self) -> Exit {
