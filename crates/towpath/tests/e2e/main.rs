@@ -16,10 +16,12 @@ mod platform;
 
 mod cluster;
 mod deploys;
+mod documents;
 mod failures;
 mod https;
 mod lanes;
 mod lifecycle;
 mod pushes;
+mod real_world;
 mod startup;
 mod store_gone;

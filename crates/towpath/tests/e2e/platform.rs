@@ -75,7 +75,12 @@ fn clean(command: &mut Command, dir: &Path) {
 }
 
 /// Runs a command to its end; one that hangs is killed and fails the test.
-pub fn run(mut command: Command) -> Output {
+pub fn run(command: Command) -> Output {
+    run_within(command, Duration::from_secs(120))
+}
+
+/// The same with a deadline of its own.
+pub fn run_within(mut command: Command, deadline: Duration) -> Output {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = Process::spawn(command);
     let read = |pipe: Option<Box<dyn std::io::Read + Send>>| {
@@ -89,7 +94,7 @@ pub fn run(mut command: Command) -> Output {
     let stdout = process.child().stdout.take().map(|pipe| Box::new(pipe) as Box<dyn std::io::Read + Send>);
     let stderr = process.child().stderr.take().map(|pipe| Box::new(pipe) as Box<dyn std::io::Read + Send>);
     let (stdout, stderr) = (read(stdout), read(stderr));
-    let status = process.wait(Duration::from_secs(120));
+    let status = process.wait(deadline);
     Output {
         code: status.code().unwrap_or(-1),
         stdout: stdout.join().expect("a reader"),
