@@ -29,17 +29,18 @@ pub(crate) enum SyncError {
     Restless,
 }
 
-/// Pulls all pages of one revision, which is `at_least` this one if the manager can give it.
+/// Pulls all pages of one revision, which is `at_least` this one if the manager can give it. `epoch`: the highest that was obeyed.
 pub(crate) async fn load_desired(
     bus: &dyn Bus,
     cell: CellId,
     incarnation: Incarnation,
     at_least: Revision,
+    epoch: u64,
 ) -> Result<Desired, SyncError> {
     for _ in 0..TRIES {
         let (mut gatherer, mut cursor) = (Gatherer::default(), None);
         for _ in 0..PAGES {
-            let request = SyncRequest { cell, incarnation, cursor, at_least };
+            let request = SyncRequest { cell, incarnation, cursor, at_least, epoch };
             let payload = Bytes::from(towpath_wire::encode(&request));
             let answer = bus.request(subject::CELL_SYNC, payload, PAGE_TIMEOUT).await?;
             match gatherer.take(towpath_wire::decode::<SyncPage>(&answer)?) {

@@ -59,6 +59,15 @@ pub(crate) fn behind_prefix(prefix: &str) -> Option<String> {
     None
 }
 
+/// The epoch above one that was heard of, if there is one that both databases can hold.
+pub(crate) fn epoch_above(heard: u64) -> Result<u64, StoreError> {
+    let highest = u64::try_from(i64::MAX).unwrap_or_default();
+    match heard.checked_add(1) {
+        Some(above) if above < highest => Ok(above),
+        _ => Err(StoreError::Invalid(format!("there is no epoch above {heard}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

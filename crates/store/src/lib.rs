@@ -250,6 +250,10 @@ pub trait Store: Send + Sync + 'static {
     /// falls. Read it before [`Store::managers`]: the rows are then at least as new.
     async fn epoch(&self) -> Result<u64, StoreError>;
 
+    /// Raises the epoch above one that was heard of although this store has never given it out: it was set back, or made
+    /// anew. Gives the epoch as it is then. Fails with `Fenced` like a commit.
+    async fn raise_epoch(&self, fence: Fence, above: u64) -> Result<u64, StoreError>;
+
     /// The newest revision that is committed. Whoever has seen all changes up to it has seen every commit that was
     /// answered before this was asked.
     async fn revision(&self) -> Result<Revision, StoreError>;

@@ -10,7 +10,7 @@ mod schema;
 mod transaction;
 mod writer;
 
-use crate::{Change, Commit, Fence, ManagerRow, Page, Query, Store, StoreError, Transaction};
+use crate::{Change, Commit, Fence, ManagerRow, Page, Query, Store, StoreError, Transaction, document};
 use async_trait::async_trait;
 use link::{Link, Pool};
 use rows::{Columns, bigint};
@@ -171,6 +171,19 @@ impl Store for PostgresStore {
         let rows =
             self.in_line(Statement { sql, parameters: vec![Box::new(bigint(longer_than_ms))] }).await?;
         rows.iter().map(|row| manager_id(Columns::of(row).take()?)).collect()
+    }
+
+    async fn raise_epoch(&self, fence: Fence, above: u64) -> Result<u64, StoreError> {
+        let sql =
+            "UPDATE towpath.meta SET epoch = greatest(epoch, $3) WHERE EXISTS (SELECT 1 FROM towpath.managers
+            WHERE manager = $1 AND incarnation = $2 AND NOT evicted) RETURNING epoch";
+        let parameters: Vec<Box<dyn tokio_postgres::types::ToSql + Sync + Send>> = vec![
+            Box::new(fence.manager.to_string()),
+            Box::new(bigint(fence.incarnation.0)),
+            Box::new(bigint(document::epoch_above(above)?)),
+        ];
+        let rows = self.in_line(Statement { sql, parameters }).await?;
+        rows.first().map_or(Err(StoreError::Fenced(fence.manager)), |row| Columns::of(row).number())
     }
 
     async fn epoch(&self) -> Result<u64, StoreError> {

@@ -214,6 +214,10 @@ impl Store for SqliteStore {
         .await
     }
 
+    async fn raise_epoch(&self, fence: Fence, above: u64) -> Result<u64, StoreError> {
+        self.write(move |batch| managers::raise_epoch_above(batch.connection, fence, above)).await
+    }
+
     async fn epoch(&self) -> Result<u64, StoreError> {
         self.readers.read(managers::epoch).await
     }

@@ -129,6 +129,9 @@ pub struct SyncRequest {
     pub cursor: Option<String>,
     /// Revision that is at least wanted; the manager waits for it a moment.
     pub at_least: Revision,
+    /// Highest epoch that the cell has obeyed: it takes nothing of a lower one. 0 = it has obeyed none.
+    #[serde(default)]
+    pub epoch: u64,
 }
 
 /// A page of what a cell should run. A cell acts when it has all pages of one answer.

@@ -126,6 +126,7 @@ fn cell_messages() {
             incarnation: Incarnation(9),
             cursor: Some("x".into()),
             at_least: Revision(12),
+            epoch: 3,
         },
     );
     let spec = InstanceSpec {

@@ -1,3 +1,4 @@
 //! What cells ask of managers.
 
+mod epoch;
 pub(crate) mod sync;

@@ -57,6 +57,9 @@ async fn answer(core: &Core, message: Message) {
         tracing::debug!(cell = %request.cell, "not up to date yet; the cell will ask again");
         return;
     }
+    if !super::epoch::reach(core, request.epoch).await {
+        return;
+    }
     let page = find_page(core, &request);
     if let Err(error) = core.bus.publish(&reply, encode(&page).into()).await {
         tracing::debug!(cell = %request.cell, %error, "an answer to a cell was not sent");

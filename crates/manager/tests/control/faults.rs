@@ -228,3 +228,19 @@ async fn an_outage_of_the_bus_in_the_middle_of_a_drain_cuts_off_no_request() {
     until("it goes", || cell.stopped().len() == 1).await;
     assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_that_has_obeyed_a_higher_epoch_is_won_back() {
+    let fleet = Fleet::start().await;
+    let (cell, _gateway) = (fleet.cell().await, fleet.gateway().await);
+    let group = fleet.make_app("shop", 1).await;
+    fleet.settle(&group).await;
+    // As if the store had been made anew on a clock that was set back by a year.
+    let future = fleet.core().epoch() + 31_536_000_000;
+    cell.has_obeyed(future, 1_000_000);
+    fleet.change(&group, |spec| spec.count = 2).await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+    assert_eq!(cell.specs().len(), 2);
+    assert_eq!(fleet.store.epoch().await.unwrap(), future + 1, "other managers know it, too");
+    assert!(fleet.core().epoch() > future);
+}

@@ -1,7 +1,7 @@
 //! The managers' rows.
 
 use super::error::from_sqlite;
-use crate::{Fence, ManagerRow, StoreError};
+use crate::{Fence, ManagerRow, StoreError, document};
 use rusqlite::{Connection, OptionalExtension, params};
 use towpath_types::{Incarnation, ManagerId};
 
@@ -75,6 +75,20 @@ fn raise_epoch(connection: &Connection, now_ms: u64) -> Result<(), StoreError> {
         .and_then(|mut statement| statement.execute([now_ms]))
         .map_err(from_sqlite)
         .map(drop)
+}
+
+/// Raises the epoch above one that this store did not give out.
+pub(super) fn raise_epoch_above(
+    connection: &Connection,
+    fence: Fence,
+    above: u64,
+) -> Result<u64, StoreError> {
+    check(connection, fence)?;
+    let (above, present) = (document::epoch_above(above)?, epoch(connection)?);
+    if present < above {
+        raise_epoch(connection, above)?;
+    }
+    Ok(present.max(above))
 }
 
 /// The epoch of ownership.

@@ -59,6 +59,7 @@ contract! {
     managers::a_manager_that_leaves_is_gone,
     managers::a_newer_incarnation_supersedes,
     managers::the_epoch_rises_with_every_change_of_ownership,
+    managers::the_epoch_is_raised_above_one_that_was_heard_of,
     concurrency::concurrent_commits_have_revisions_of_their_own,
     concurrency::compare_and_set_loses_no_update,
     concurrency::one_conflict_does_not_harm_others,

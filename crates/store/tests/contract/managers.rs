@@ -100,6 +100,22 @@ pub(crate) async fn a_newer_incarnation_supersedes(rig: &impl Rig) {
     write_as(&*store, new).await.unwrap();
 }
 
+pub(crate) async fn the_epoch_is_raised_above_one_that_was_heard_of(rig: &impl Rig) {
+    let store = rig.open().await;
+    let member = fence(1, 1);
+    store.register_manager(&row(member)).await.unwrap();
+    let own = store.epoch().await.unwrap();
+    assert_eq!(store.raise_epoch(member, own + 1000).await.unwrap(), own + 1001);
+    assert_eq!(store.raise_epoch(member, own).await.unwrap(), own + 1001, "it never falls");
+    assert_eq!(store.epoch().await.unwrap(), own + 1001);
+    let stranger = fence(2, 1);
+    assert!(matches!(store.raise_epoch(stranger, own + 5000).await, Err(StoreError::Fenced(_))));
+    assert!(matches!(store.raise_epoch(member, u64::MAX).await, Err(StoreError::Invalid(_))));
+    assert!(matches!(store.raise_epoch(member, i64::MAX as u64).await, Err(StoreError::Invalid(_))));
+    drop(store);
+    assert_eq!(rig.open().await.epoch().await.unwrap(), own + 1001);
+}
+
 pub(crate) async fn the_epoch_rises_with_every_change_of_ownership(rig: &impl Rig) {
     let store = rig.open().await;
     let mut before = store.epoch().await.unwrap();

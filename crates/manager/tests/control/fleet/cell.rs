@@ -74,6 +74,12 @@ impl FakeCell {
         self.state.lock().unwrap().muted = muted;
     }
 
+    /// It has obeyed this epoch at this revision before.
+    pub(crate) fn has_obeyed(&self, epoch: u64, revision: u64) {
+        let mut state = self.state.lock().unwrap();
+        (state.epoch, state.desired) = (epoch, Revision(revision));
+    }
+
     /// What it was told to run.
     pub(crate) fn specs(&self) -> Vec<InstanceSpec> {
         self.state.lock().unwrap().specs.values().cloned().collect()
@@ -134,7 +140,8 @@ async fn sync(bus: &dyn Bus, cell: CellId, state: &Mutex<State>, at_least: Revis
     let mut cursor = None;
     let (mut revision, mut epoch) = (None, 0);
     loop {
-        let request = SyncRequest { cell, incarnation: Incarnation(1), cursor, at_least };
+        let obeyed = state.lock().unwrap().epoch;
+        let request = SyncRequest { cell, incarnation: Incarnation(1), cursor, at_least, epoch: obeyed };
         let answer = bus.request(subject::CELL_SYNC, encode(&request).into(), Duration::from_secs(2)).await;
         let Ok(answer) = answer else { return false };
         let page: SyncPage = decode(&answer).unwrap();

@@ -86,6 +86,10 @@ impl Store for FaultyStore {
         self.check()?;
         self.inner.evict_silent(longer_than_ms).await
     }
+    async fn raise_epoch(&self, fence: Fence, above: u64) -> Result<u64, StoreError> {
+        self.check()?;
+        self.inner.raise_epoch(fence, above).await
+    }
     async fn epoch(&self) -> Result<u64, StoreError> {
         self.check()?;
         self.inner.epoch().await
