@@ -10,7 +10,7 @@ pub(crate) mod view;
 
 pub(crate) use address::Address;
 pub(crate) use events::{Event, Events};
-pub(crate) use token::{TokenArgs, find_token};
+pub(crate) use token::{Token, find_token};
 
 use crate::exit::{Exit, Failure, Outcome};
 use bytes::Bytes;
@@ -31,14 +31,14 @@ const MAX_ANSWER: usize = 64 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     address: Address,
-    token: Option<String>,
+    token: Token,
     org: String,
     space: String,
 }
 
 impl Api {
     /// A client.
-    pub(crate) fn new(address: Address, token: Option<String>, org: String, space: String) -> Self {
+    pub(crate) fn new(address: Address, token: Token, org: String, space: String) -> Self {
         Self { address, token, org, space }
     }
 
@@ -96,7 +96,7 @@ impl Api {
             StatusCode::NOT_FOUND => Ok(false),
             status if status.is_success() => Ok(true),
             // An answer to HEAD has no body that would say more; the same by GET of a plain resource does.
-            _ => Err(problem::of_response(response, self.token.is_some()).await),
+            _ => Err(problem::of_response(response, self.asked()).await),
         }
     }
 
@@ -117,9 +117,14 @@ impl Api {
         }
         let response = connect::send(&self.address, request, CALL_TIMEOUT).await?;
         if !response.status().is_success() {
-            return Err(problem::of_response(response, self.token.is_some()).await);
+            return Err(problem::of_response(response, self.asked()).await);
         }
         Ok(Events::new(response.into_body()))
+    }
+
+    /// What a failure has to know of the request.
+    fn asked(&self) -> problem::Asked<'_> {
+        problem::Asked { address: &self.address, token: &self.token }
     }
 
     async fn send(
@@ -135,7 +140,7 @@ impl Api {
         if response.status().is_success() {
             return Ok(response);
         }
-        Err(problem::of_response(response, self.token.is_some()).await)
+        Err(problem::of_response(response, self.asked()).await)
     }
 
     fn request(
@@ -159,7 +164,7 @@ impl Api {
         if let Some(content) = content {
             builder = builder.header("content-type", content);
         }
-        if let Some(token) = &self.token {
+        if let Some(token) = &self.token.text {
             builder = builder.header("authorization", format!("Bearer {token}"));
         }
         builder.body(body).map_err(|_| {

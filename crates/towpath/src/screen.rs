@@ -5,6 +5,7 @@ pub(crate) mod plain;
 pub(crate) mod style;
 pub(crate) mod table;
 pub(crate) mod time;
+mod wrap;
 
 use crate::exit::{Exit, Failure, Outcome};
 use serde_json::Value;
@@ -109,24 +110,69 @@ impl Screen {
         let _ = writeln!(std::io::stderr().lock(), "{head} {}", text.as_ref());
     }
 
-    /// Says what went wrong, on stderr.
+    /// Says what went wrong, on stderr: a line for each error; on a terminal, in lines that fit.
     pub(crate) fn failure(&self, failure: &Failure) {
-        let head = self.err.text(Style::Bad, "error:");
+        let columns = wrap::columns(self.err_terminal);
         let mut err = std::io::stderr().lock();
         for line in &failure.lines {
-            let text = match line.split_once("; hint: ") {
-                Some((what, hint)) => format!("{what}; {} {hint}", self.err.text(Style::Strong, "hint:")),
-                None => line.clone(),
-            };
-            let _ = writeln!(err, "{head} {text}");
+            let _ = writeln!(err, "{}", self.error_text(line, columns));
+        }
+    }
+
+    /// `error: what; hint: what would be right`. With columns, the hint has lines of its own. Further lines of an error
+    /// are indented.
+    fn error_text(&self, error: &str, columns: Option<usize>) -> String {
+        let (what, hint) = match error.rsplit_once(HINT) {
+            Some((what, hint)) => (what, Some(hint)),
+            None => (error, None),
+        };
+        let (first, more) = what.split_once('\n').unwrap_or((what, ""));
+        let fit = |text: &str, head: usize| match columns {
+            Some(columns) => wrap::wrap(text, columns, head, 2),
+            None => text.to_owned(),
+        };
+        let mut out = format!("{} {}", self.err.text(Style::Bad, "error:"), fit(first, 7));
+        for line in more.lines() {
+            out += &format!("\n  {line}");
+        }
+        let head = self.err.text(Style::Strong, "hint:");
+        match hint {
+            Some(hint) if columns.is_some() || !more.is_empty() => {
+                out + &format!("\n  {head} {}", fit(hint, 8))
+            }
+            Some(hint) => out + &format!("; {head} {hint}"),
+            None => out,
         }
     }
 }
+
+/// Between an error and what would be right.
+const HINT: &str = "; hint: ";
 
 fn stdout_failed(error: &std::io::Error) -> Failure {
     if error.kind() == std::io::ErrorKind::BrokenPipe {
         Failure::silent(Exit::Failed)
     } else {
         Failure::io("cannot write the output", error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_in_a_pipe_and_fits_a_terminal() {
+        let screen = Screen::new(ColorChoice::Never, Format::Table);
+        let error = "there is no app oen in default/default (not_found); hint: did you mean \"one\"?";
+        assert_eq!(screen.error_text(error, None), format!("error: {error}"));
+        assert_eq!(
+            screen.error_text(error, Some(40)),
+            "error: there is no app oen in\n  default/default (not_found)\n  hint: did you mean \"one\"?"
+        );
+        let several = "nothing fits\nfound: a, b\nlooked for: c; hint: write c";
+        let lines = "error: nothing fits\n  found: a, b\n  looked for: c\n  hint: write c";
+        assert_eq!(screen.error_text(several, None), lines);
+        assert_eq!(screen.error_text(several, Some(80)), lines);
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod apps;
 mod arguments;
 pub(crate) mod cells;
 pub(crate) mod completions;
+mod deed;
 pub(crate) mod delete;
 pub(crate) mod env;
 pub(crate) mod explain;

@@ -204,9 +204,12 @@ impl Build<'_> {
         for warning in summary.warnings.iter().take(20) {
             self.reporter.line(cut(&format!("note: {} was {}", warning.path.display(), warning.why))).await;
         }
-        let mib = summary.stored_bytes as f64 / f64::from(1 << 20);
-        let text = format!("{} files, {mib:.1} MiB packed", summary.files);
-        self.reporter.line(text).await;
+        let files = if summary.files == 1 { "file" } else { "files" };
+        let size = match summary.stored_bytes {
+            bytes @ 0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
+            bytes => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+        };
+        self.reporter.line(format!("{} {files} packed into {size}", summary.files)).await;
         self.stop.check()?;
         Ok(summary)
     }

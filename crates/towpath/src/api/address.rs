@@ -3,9 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the API of a platform on this machine is.
-pub(crate) const USUAL: &str = "http://127.0.0.1:7700";
-
 /// `http://127.0.0.1:7700`, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -49,6 +46,13 @@ impl Address {
     }
 }
 
+impl Default for Address {
+    /// Where the API of a platform on this machine is: `http://127.0.0.1:7700`.
+    fn default() -> Self {
+        Self { tls: false, host: "127.0.0.1".into(), port: 7700, path: String::new() }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls { "https" } else { "http" };
@@ -62,7 +66,7 @@ impl FromStr for Address {
     /// Empty text is the usual address: an empty variable counts as none.
     fn from_str(text: &str) -> Result<Self, String> {
         if text.is_empty() {
-            return USUAL.parse();
+            return Ok(Self::default());
         }
         let wrong = |why: &str| {
             format!("{text:?} is not the URL of an API: {why}; write for example http://127.0.0.1:7700")
@@ -116,6 +120,7 @@ mod tests {
             assert_eq!(address.is_loopback(), loopback);
             assert_eq!(address.to_string().parse::<Address>().unwrap(), address);
         }
+        assert_eq!(Address::default().to_string(), "http://127.0.0.1:7700");
         for bad in ["127.0.0.1:7700", "http://", "http://a:b", "http://u@h", "http://a b/", "ftp://x"] {
             assert!(bad.parse::<Address>().unwrap_err().contains("write for example"), "{bad}");
         }

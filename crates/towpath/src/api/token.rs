@@ -5,38 +5,117 @@ use crate::config::paths;
 use crate::exit::{Exit, Failure, Outcome, reason};
 use std::path::{Path, PathBuf};
 
-/// What was said of the token.
-#[derive(Debug, Default)]
-pub(crate) struct TokenArgs {
-    /// The token itself.
-    pub(crate) token: Option<String>,
-    /// A file that holds it.
-    pub(crate) file: Option<PathBuf>,
+/// A token, or none, with where it came from: what a person has to look at when the API refuses it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Token {
+    /// The token.
+    pub(crate) text: Option<String>,
+    /// What to do when the API wants another.
+    pub(crate) remedy: String,
 }
 
 /// The token: as given, else from the named file, else (for an API on this machine) from the data directory's `token`.
-pub(crate) fn find_token(args: &TokenArgs, api: &Address) -> Outcome<Option<String>> {
-    if let Some(token) = args.token.as_deref().map(str::trim).filter(|token| !token.is_empty()) {
-        return Ok(Some(token.to_owned()));
+pub(crate) fn find_token(given: Option<&str>, file: Option<&Path>, api: &Address) -> Outcome<Token> {
+    if let Some(token) = not_empty(given.map(str::to_owned)) {
+        return Ok(of("--token", token));
     }
-    if let Some(file) = &args.file {
-        return read(file).map(Some).map_err(|why| {
-            Failure::hinted(
-                Exit::Unauthorized,
-                format!("token file {}: {why}", file.display()),
-                "check --token-file or TOWPATH_TOKEN_FILE",
-            )
-        });
+    // A flag wins over any variable.
+    if file.is_none()
+        && let Some(token) = not_empty(std::env::var("TOWPATH_TOKEN").ok())
+    {
+        return Ok(of("TOWPATH_TOKEN", token));
     }
+    let named = match file {
+        Some(file) => Some(("--token-file", file.to_owned())),
+        None => std::env::var_os("TOWPATH_TOKEN_FILE")
+            .filter(|file| !file.is_empty())
+            .map(|file| ("TOWPATH_TOKEN_FILE", PathBuf::from(file))),
+    };
+    if let Some((by, file)) = named {
+        return from_file(by, &file);
+    }
+    Ok(usual(api, [paths::data_dir("up"), paths::data_dir("manager")].into_iter().flatten()))
+}
+
+fn not_empty(token: Option<String>) -> Option<String> {
+    token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty())
+}
+
+/// What makes tokens, for people who have none that works.
+const MAKE: &str = "`towpath up` prints where its first token is; `towpath token create` makes more";
+
+fn of(by: &str, token: String) -> Token {
+    let remedy = format!("the token in {by} is not one of this platform's; {MAKE}");
+    Token { text: Some(token), remedy }
+}
+
+fn from_file(by: &str, file: &Path) -> Outcome<Token> {
+    match read(file) {
+        Ok(token) => Ok(of(&format!("{} ({by})", file.display()), token)),
+        Err(why) => Err(Failure::hinted(
+            Exit::Unauthorized,
+            format!("no token in {}: {why}", file.display()),
+            format!("{by} names this file; `towpath up` prints where the token of its platform is"),
+        )),
+    }
+}
+
+/// The token in the first of the usual places that has one. It is used for an API on this machine alone.
+fn usual(api: &Address, dirs: impl Iterator<Item = PathBuf>) -> Token {
     if !api.is_loopback() {
-        return Ok(None);
+        let remedy = format!("say a token with TOWPATH_TOKEN or TOWPATH_TOKEN_FILE; {MAKE}");
+        return Token { text: None, remedy };
     }
-    let places = [paths::data_dir("up"), paths::data_dir("manager")];
-    Ok(places.into_iter().flatten().find_map(|dir| read(&dir.join("token")).ok()))
+    let files: Vec<PathBuf> = dirs.map(|dir| dir.join("token")).collect();
+    if let Some((file, token)) = files.iter().find_map(|file| Some((file, read(file).ok()?))) {
+        return of(&file.display().to_string(), token);
+    }
+    let shown: Vec<String> = files
+        .iter()
+        .map(|file| format!("{}: {}", file.display(), read(file).err().unwrap_or_default().to_lowercase()))
+        .collect();
+    let remedy = format!(
+        "no token was found ({}); say it with TOWPATH_TOKEN or TOWPATH_TOKEN_FILE; {MAKE}",
+        shown.join("; ")
+    );
+    Token { text: None, remedy }
 }
 
 fn read(file: &Path) -> Result<String, String> {
     let text = std::fs::read_to_string(file).map_err(|error| reason(&error))?;
     let token = text.trim();
     if token.is_empty() { Err("it is empty".into()) } else { Ok(token.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_token_is_told_by_where_it_came_from() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = Address::default();
+        let usual_in = |api: &Address| usual(api, std::iter::once(dir.path().to_owned()));
+        let none = usual_in(&here);
+        assert_eq!(none.text, None);
+        let file = dir.path().join("token");
+        let missing = format!("no token was found ({}: no such file or directory)", file.display());
+        assert!(none.remedy.starts_with(&missing), "{none:?}");
+        std::fs::write(&file, "twp_a\n").unwrap();
+        let found = usual_in(&here);
+        assert_eq!(found.text.as_deref(), Some("twp_a"));
+        assert!(found.remedy.starts_with(&format!("the token in {}", file.display())), "{found:?}");
+        let elsewhere = usual_in(&"https://paas.example.com".parse().unwrap());
+        assert_eq!(elsewhere.text, None);
+        assert!(elsewhere.remedy.starts_with("say a token with"), "{elsewhere:?}");
+
+        let named = find_token(None, Some(&file), &here).unwrap();
+        assert!(named.remedy.contains("token (--token-file)"), "{named:?}");
+        let failure = find_token(None, Some(&dir.path().join("none")), &here).unwrap_err();
+        assert!(
+            failure.lines[0].contains("none: No such file or directory; hint: --token-file names"),
+            "{failure:?}"
+        );
+        assert_eq!(find_token(Some(" twp_b "), None, &here).unwrap().text.as_deref(), Some("twp_b"));
+    }
 }

@@ -1,10 +1,12 @@
 //! Arguments that all client verbs share.
 
-use crate::api::{Address, Api, TokenArgs, find_token};
-use crate::exit::Outcome;
+use crate::api::{Address, Api, find_token};
+use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::{ColorChoice, Format, Screen};
 use clap::Args;
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use towpath_types::{OrgName, SpaceName};
 
 /// Where the API is, as whom, and how results are printed.
@@ -14,27 +16,21 @@ pub(crate) struct ClientArgs {
     /// How results are printed
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
-    /// URL of the API
-    #[arg(
-        long,
-        global = true,
-        env = "TOWPATH_API",
-        default_value = "http://127.0.0.1:7700",
-        value_name = "URL"
-    )]
-    api: Address,
-    /// API token
-    #[arg(long, global = true, env = "TOWPATH_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    /// URL of the API [TOWPATH_API; default: http://127.0.0.1:7700]
+    #[arg(long, global = true, value_name = "URL")]
+    api: Option<Address>,
+    /// API token [TOWPATH_TOKEN]
+    #[arg(long, global = true, value_name = "TOKEN")]
     token: Option<String>,
-    /// File with the API token [default for an API on this machine: <data dir>/token]
-    #[arg(long, global = true, env = "TOWPATH_TOKEN_FILE", value_name = "FILE")]
+    /// File with the API token [TOWPATH_TOKEN_FILE; default for an API on this machine: <data dir>/token]
+    #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Org
-    #[arg(long, global = true, env = "TOWPATH_ORG", default_value = "default", value_name = "ORG")]
-    org: OrgName,
-    /// Space inside the org
-    #[arg(long, global = true, env = "TOWPATH_SPACE", default_value = "default", value_name = "SPACE")]
-    space: SpaceName,
+    /// Org [TOWPATH_ORG; default: default]
+    #[arg(long, global = true, value_name = "ORG")]
+    org: Option<OrgName>,
+    /// Space inside the org [TOWPATH_SPACE; default: default]
+    #[arg(long, global = true, value_name = "SPACE")]
+    space: Option<SpaceName>,
 }
 
 /// What a verb works with.
@@ -47,11 +43,37 @@ pub(crate) struct Context {
 }
 
 impl ClientArgs {
-    /// Finds the token and makes the client.
+    /// Finds the token and makes the client. Variables are read here rather than by the parser, which would print them
+    /// among the arguments in its usage lines.
     pub(crate) fn context(self, color: ColorChoice) -> Outcome<Context> {
-        let args = TokenArgs { token: self.token, file: self.token_file };
-        let token = find_token(&args, &self.api)?;
-        let api = Api::new(self.api, token, self.org.to_string(), self.space.to_string());
-        Ok(Context { api, screen: Screen::new(color, self.output) })
+        let api = match self.api {
+            Some(api) => api,
+            None => variable("TOWPATH_API")?.unwrap_or_default(),
+        };
+        let token = find_token(self.token.as_deref(), self.token_file.as_deref(), &api)?;
+        let org = match self.org {
+            Some(org) => org.to_string(),
+            None => variable::<OrgName>("TOWPATH_ORG")?.map_or("default".into(), |org| org.to_string()),
+        };
+        let space = match self.space {
+            Some(space) => space.to_string(),
+            None => {
+                variable::<SpaceName>("TOWPATH_SPACE")?.map_or("default".into(), |space| space.to_string())
+            }
+        };
+        Ok(Context { api: Api::new(api, token, org, space), screen: Screen::new(color, self.output) })
     }
+}
+
+/// The value of a variable; `None` = it is not set, or empty.
+fn variable<T>(name: &str) -> Outcome<Option<T>>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    let text = std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|why| Failure::new(Exit::Usage, format!("{name}: {why}")))
 }

@@ -49,7 +49,14 @@ impl<'a> Fields<'a> {
     }
 
     fn say(&self, line: usize, path: String, message: String, hint: &str) {
-        self.problems.add(Problem { source: self.source.into(), line, path, message, hint: hint.into() });
+        self.problems.add(Problem {
+            source: self.source.into(),
+            line,
+            path,
+            message,
+            hint: hint.into(),
+            place: None,
+        });
     }
 
     /// The file that the fields are from.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Problem {
     /// File name, flag or variable.
     pub(crate) source: String,
@@ -17,15 +17,55 @@ pub(crate) struct Problem {
     pub(crate) message: String,
     /// What would be right; may be empty.
     pub(crate) hint: String,
+    /// Where in the line, when it is not about a whole field.
+    pub(crate) place: Option<Place>,
+}
+
+/// A place inside a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Column, from 1.
+    pub(crate) column: usize,
+    /// The line, as far as it is shown.
+    pub(crate) text: String,
+    /// Columns before the place in `text`.
+    pub(crate) before: usize,
+}
+
+impl Place {
+    /// Most characters of a line that are shown, before and behind the place.
+    const AROUND: usize = 60;
+
+    /// The place at a byte offset.
+    pub(crate) fn of(text: &str, offset: usize) -> Option<Self> {
+        let (before, after) = text.split_at_checked(offset)?;
+        let before = before.rsplit('\n').next().unwrap_or_default();
+        let after = after.lines().next().unwrap_or_default();
+        let column = before.chars().count() + 1;
+        let skipped = (column - 1).saturating_sub(Self::AROUND);
+        let before: String = before.chars().skip(skipped).collect();
+        let line: String = before.chars().chain(after.chars().take(Self::AROUND)).collect();
+        // A tab is one column here, so that the mark stands where it should.
+        let text: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let before: String = before.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Some(Self { column, text, before: unicode_width::UnicodeWidthStr::width(before.as_str()) })
+    }
 }
 
 impl fmt::Display for Problem {
     /// `towpath.toml:3: health.pth: unknown key; hint: did you mean "path"?`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = if self.line == 0 { String::new() } else { format!(":{}", self.line) };
+        let line = match (self.line, &self.place) {
+            (0, _) => String::new(),
+            (line, None) => format!(":{line}"),
+            (line, Some(place)) => format!(":{line}:{}", place.column),
+        };
         let source = if self.source.is_empty() { String::new() } else { format!("{}{line}: ", self.source) };
         let path = if self.path.is_empty() { String::new() } else { format!("{}: ", self.path) };
         write!(f, "{source}{path}{}", self.message)?;
+        if let Some(place) = &self.place {
+            write!(f, "\n{}\n{:width$}^", place.text, "", width = place.before)?;
+        }
         if self.hint.is_empty() { Ok(()) } else { write!(f, "; hint: {}", self.hint) }
     }
 }
@@ -61,5 +101,21 @@ impl Problems {
         }
         list.sort_by(|a, b| (&a.source, a.line).cmp(&(&b.source, b.line)));
         Err(list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_shows_its_line_however_long_it_is() {
+        let text = format!("a = 1\nb = {}!{}\nc", "x".repeat(200), "y".repeat(200));
+        let place = Place::of(&text, 6 + 4 + 200).unwrap();
+        assert_eq!((place.column, place.before), (205, 60));
+        assert_eq!(place.text, format!("{}!{}", "x".repeat(60), "y".repeat(59)));
+        let place = Place::of("é\t= [", 5).unwrap();
+        assert_eq!((place.column, place.before, place.text.as_str()), (5, 4, "é = ["));
+        assert_eq!(Place::of("é", 1), None);
     }
 }

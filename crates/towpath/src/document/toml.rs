@@ -1,6 +1,6 @@
 //! TOML to [`Node`]s.
 
-use super::problem::Problem;
+use super::problem::{Place, Problem};
 use super::{Entry, Node, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -14,11 +14,17 @@ pub(crate) fn parse(source: &str, text: &str) -> Result<Node, Vec<Problem>> {
         line,
         path: String::new(),
         message,
-        hint: String::new(),
+        ..Problem::default()
     };
     let mut problems: Vec<Problem> = errors
         .iter()
-        .map(|error| problem(error.span().map_or(0, |span| lines.at(span.start)), flatten(error.message())))
+        .map(|error| match error.span() {
+            Some(span) => {
+                let line = lines.at(span.start);
+                Problem { place: Place::of(text, span.start), ..problem(line, flatten(error.message())) }
+            }
+            None => problem(0, flatten(error.message())),
+        })
         .collect();
     problems.sort_by_key(|problem| problem.line);
     problems.dedup_by_key(|problem| problem.line);
@@ -99,7 +105,9 @@ mod tests {
         let problems = parse("towpath.toml", "a = \nb = 1\nc = [1\n").unwrap_err();
         assert_eq!(problems[0].line, 1, "{problems:?}");
         assert!(problems.len() >= 2, "{problems:?}");
-        assert!(!problems[0].to_string().contains('\n'));
+        let shown = problems[0].to_string();
+        assert!(shown.starts_with("towpath.toml:1:5: "), "{shown}");
+        assert!(shown.ends_with("\na = \n    ^"), "{shown}");
     }
 
     #[test]

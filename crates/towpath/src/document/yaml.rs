@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 64;
 pub(crate) fn parse(source: &str, text: &str) -> Result<Node, Vec<Problem>> {
     let mut reader = Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0 };
     reader.document().map_err(|(line, message)| {
-        vec![Problem { source: source.into(), line, path: String::new(), message, hint: String::new() }]
+        vec![Problem { source: source.into(), line, message, ..Problem::default() }]
     })
 }
 

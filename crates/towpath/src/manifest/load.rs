@@ -52,9 +52,7 @@ fn read_file(dir: &Path, file: &Path) -> Result<Vec<Manifest>, Vec<Problem>> {
 }
 
 fn read_text(file: &Path, name: &str) -> Result<String, Vec<Problem>> {
-    let wrong = |message: String| {
-        vec![Problem { source: name.into(), line: 0, path: String::new(), message, hint: String::new() }]
-    };
+    let wrong = |message: String| vec![Problem { source: name.into(), message, ..Problem::default() }];
     let size =
         std::fs::metadata(file).map_err(|error| wrong(format!("cannot be read: {}", reason(&error))))?.len();
     if size > MAX_BYTES {

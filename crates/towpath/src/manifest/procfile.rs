@@ -28,6 +28,7 @@ pub(super) fn read(source: &str, text: &str) -> Result<Procfile, Vec<Problem>> {
                 path: String::new(),
                 message,
                 hint: hint.into(),
+                place: None,
             });
         };
         let Some((name, command)) = line.split_once(':') else {

@@ -67,7 +67,7 @@ fn read_one(parent: &Fields<'_>, at: usize, item: &Node) -> Option<RouteWish> {
                     line: item.line,
                     path,
                     message,
-                    hint: String::new(),
+                    ..Default::default()
                 });
                 None
             }

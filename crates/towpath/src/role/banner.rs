@@ -10,6 +10,8 @@ pub(super) struct Banner<'a> {
     pub(super) apps: String,
     /// URL of the API.
     pub(super) api: &'a str,
+    /// Where the gateway tells its metrics, if anywhere.
+    pub(super) metrics: Option<String>,
     /// File with the operator's token.
     pub(super) token: &'a Path,
     /// Own files.
@@ -33,6 +35,9 @@ impl Banner<'_> {
         line("Apps", paint.text(Style::Name, &self.apps));
         line("API", paint.text(Style::Name, self.api));
         line("Docs", paint.text(Style::Name, &format!("{}/docs", self.api)));
+        if let Some(metrics) = &self.metrics {
+            line("Metrics", paint.text(Style::Name, metrics));
+        }
         line("Token", self.token.display().to_string());
         line("Data", self.data.display().to_string());
         out.push('\n');

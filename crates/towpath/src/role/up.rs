@@ -72,15 +72,14 @@ fn announce(run: &Run, layout: &Layout, platform: &Platform) -> Outcome {
     let settings = &run.settings;
     let listener = services::first_address(&platform.gateway)?;
     let api = services::local_url(platform.manager.api_address());
+    let metrics =
+        platform.gateway.admin_address().map(|address| format!("{}/metrics", services::local_url(address)));
     let ready = Ready {
         pid: std::process::id(),
         role: "up",
         gateway: Some(services::local_url(listener)),
         api: Some(api.clone()),
-        metrics: platform
-            .gateway
-            .admin_address()
-            .map(|address| format!("{}/metrics", services::local_url(address))),
+        metrics: metrics.clone(),
         token_file: Some(layout.token().display().to_string()),
         cell_token_file: Some(layout.cell_token().display().to_string()),
         data_dir: layout.root.display().to_string(),
@@ -96,6 +95,7 @@ fn announce(run: &Run, layout: &Layout, platform: &Platform) -> Outcome {
     let banner = Banner {
         apps: format!("http://<app>.{}{port}", settings.domain),
         api: &api,
+        metrics,
         token: &layout.token(),
         data: &layout.root,
         exports,

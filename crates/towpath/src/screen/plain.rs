@@ -2,43 +2,69 @@
 
 /// Without control sequences and control characters; tabs are kept.
 pub(crate) fn plain(text: &str) -> String {
+    clean(text, false)
+}
+
+/// Likewise, but colours and weights are kept, and reset at the end: they change nothing but the look of this text.
+pub(crate) fn coloured(text: &str) -> String {
+    clean(text, true)
+}
+
+fn clean(text: &str, colours: bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
+    let mut is_coloured = false;
     while let Some(c) = chars.next() {
         match c {
             '\t' => out.push(c),
-            '\x1b' => skip_sequence(&mut chars),
+            '\x1b' => {
+                let sequence = skip_sequence(&mut chars);
+                if let Some(colour) = sequence.filter(|_| colours) {
+                    out.push_str("\x1b[");
+                    out.push_str(&colour);
+                    is_coloured = true;
+                }
+            }
             c if c.is_control() => {}
             c => out.push(c),
         }
     }
+    if is_coloured {
+        out.push_str("\x1b[0m");
+    }
     out
 }
 
-/// Skips what follows an escape character: a control sequence, a string up to its end, or one character.
-fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+/// Skips what follows an escape character: a control sequence, a string up to its end, or one character. Gives what
+/// follows `ESC [` of a sequence for a colour or weight: `1;31m`.
+fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String> {
     match chars.next() {
         Some('[') => {
+            let mut sequence = String::new();
             while let Some(c) = chars.peek() {
                 let (c, last) = (*c, ('@'..='~').contains(c));
                 if !c.is_ascii() {
-                    return;
+                    return None;
                 }
                 chars.next();
+                sequence.push(c);
                 if last {
-                    return;
+                    let parameters = sequence.strip_suffix('m')?;
+                    let plain = |c: char| c.is_ascii_digit() || c == ';' || c == ':';
+                    return parameters.chars().all(plain).then_some(sequence);
                 }
             }
         }
         Some(']' | 'P' | '_' | '^' | 'X') => {
             while let Some(c) = chars.next() {
                 if c == '\x07' || (c == '\x1b' && chars.next_if_eq(&'\\').is_some()) {
-                    return;
+                    return None;
                 }
             }
         }
         _ => {}
     }
+    None
 }
 
 #[cfg(test)]
@@ -57,6 +83,19 @@ mod tests {
             ("\x1bcx", "x"),
         ] {
             assert_eq!(plain(text), left, "{text:?}");
+        }
+    }
+    #[test]
+    fn colours_may_stay_but_nothing_that_moves_the_cursor_or_sets_a_title() {
+        for (text, left) in [
+            ("\x1b[1;32mok\x1b[0m done", "\x1b[1;32mok\x1b[0m done\x1b[0m"),
+            ("\x1b[38:5:12mx", "\x1b[38:5:12mx\x1b[0m"),
+            ("\x1b[2J\x1b[H\x1b[5A\x1b[?1049hx\r", "x"),
+            ("\x1b[>4;2mx\x1b[?4m", "x"),
+            ("\x1b]0;title\x07x\x1b]52;c;aGk=\x1b\\", "x"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(coloured(text), left, "{text:?}");
         }
     }
 }

@@ -52,8 +52,8 @@ pub(crate) fn of_state(state: &str) -> Style {
     match state {
         "running" | "ready" | "steady" | "succeeded" | "up" | "ok" | "live" => Style::Good,
         "degraded" | "starting" | "rolling" | "rolling_back" | "waiting" | "draining" | "stopping"
-        | "assigned" | "unhealthy" | "pending" | "staging" | "backoff" => Style::Warn,
-        "failed" | "crash_loop" | "down" | "lost" => Style::Bad,
+        | "assigned" | "suspect" | "leaving" | "unhealthy" | "pending" | "staging" | "backoff" => Style::Warn,
+        "failed" | "crash_loop" | "down" | "lost" | "evicted" => Style::Bad,
         _ => Style::Dim,
     }
 }

@@ -40,3 +40,22 @@ impl std::str::FromStr for Variable {
         }
     }
 }
+
+/// A count of instances or lines.
+pub(super) fn parse_count(text: &str) -> Result<u32, String> {
+    let count = text.parse().ok().filter(|count| *count <= 10_000);
+    count.ok_or_else(|| "it is not a whole number from 0 to 10000".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_whole_and_bounded() {
+        assert_eq!((parse_count("0"), parse_count("10000")), (Ok(0), Ok(10_000)));
+        for wrong in ["", "-1", "1.5", "10001", "99999999999999999999", "two"] {
+            assert!(parse_count(wrong).unwrap_err().contains("0 to 10000"), "{wrong}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! `towpath delete`.
 
 use super::arguments::WaitArg;
+use super::deed::Deed;
 use super::operation;
 use crate::cli::client::Context;
 use crate::exit::{Exit, Failure, Outcome};
@@ -37,7 +38,7 @@ impl DeleteArgs {
         }
         let begun = context.api.call(Method::DELETE, &path, None).await;
         let begun = context.app_hint(app, begun).await?;
-        operation::finish(context, begun, self.wait.detach).await
+        operation::finish(context, begun, self.wait.detach, &Deed::Delete).await
     }
 }
 

@@ -1,10 +1,11 @@
 //! `towpath env`.
 
 use super::arguments::{Variable, WaitArg};
+use super::deed::Deed;
 use super::operation;
 use crate::api::view::at;
 use crate::cli::client::Context;
-use crate::exit::Outcome;
+use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::style::Style;
 use crate::screen::table::{Cell, Table};
 use clap::{Args, Subcommand};
@@ -15,11 +16,19 @@ use towpath_types::{AppName, LaneName};
 /// Arguments of `env`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  towpath env list shop --show\n  towpath env set shop LEVEL=debug\n  towpath env set shop LEVEL=debug --lane blue\n  towpath env unset shop LEVEL\n\nA change replaces the instances, one after the other, without losing a request."
+    after_help = "Examples:\n  towpath env shop --show\n  towpath env set shop LEVEL=debug\n  towpath env set shop LEVEL=debug --lane blue\n  towpath env unset shop LEVEL\n\nA change replaces the instances, one after the other, without losing a request."
 )]
 pub(crate) struct EnvArgs {
+    /// App whose variables are listed
+    app: Option<AppName>,
+    /// Those of this lane alone
+    #[arg(short, long, value_name = "LANE")]
+    lane: Option<LaneName>,
+    /// Show the values
+    #[arg(long)]
+    show: bool,
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,14 +84,25 @@ impl Target {
 impl EnvArgs {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         match self.action {
-            Action::List { target, show } => list(context, &target, show).await,
-            Action::Set { target, variables, wait } => {
+            None => match self.app {
+                Some(app) => list(context, &Target { app, lane: self.lane }, self.show).await,
+                None => Err(Failure::hinted(
+                    Exit::Usage,
+                    "it is not said of which app",
+                    "name it: towpath env APP, or towpath env set APP NAME=VALUE",
+                )),
+            },
+            Some(Action::List { target, show }) => list(context, &target, show).await,
+            Some(Action::Set { target, variables, wait }) => {
+                let names = variables.iter().map(|v| v.name.clone()).collect();
                 let set = variables.into_iter().map(|v| (v.name, Value::String(v.value)));
-                change(context, &target, set.collect(), wait.detach).await
+                let deed = Deed::Env { set: names, unset: Vec::new(), everywhere: target.lane.is_none() };
+                change(context, &target, set.collect(), wait.detach, &deed).await
             }
-            Action::Unset { target, names, wait } => {
-                let unset = names.into_iter().map(|name| (name, Value::Null));
-                change(context, &target, unset.collect(), wait.detach).await
+            Some(Action::Unset { target, names, wait }) => {
+                let unset = names.iter().map(|name| (name.clone(), Value::Null)).collect();
+                let deed = Deed::Env { set: Vec::new(), unset: names, everywhere: target.lane.is_none() };
+                change(context, &target, unset, wait.detach, &deed).await
             }
         }
     }
@@ -106,14 +126,21 @@ async fn list(context: &Context, target: &Target, show: bool) -> Outcome {
         table.row([Cell::new(name), cell]);
     }
     if table.is_empty() {
-        context.screen.note("No variables are set");
+        let place = target.lane.as_ref().map_or(String::new(), |lane| format!(" in lane {lane} alone"));
+        context.screen.note(format!("No variables are set for {}{place}", target.app));
         return Ok(());
     }
     context.screen.write(&table.render(context.screen.paint()))
 }
 
-async fn change(context: &Context, target: &Target, change: Map<String, Value>, detach: bool) -> Outcome {
+async fn change(
+    context: &Context,
+    target: &Target,
+    change: Map<String, Value>,
+    detach: bool,
+    deed: &Deed,
+) -> Outcome {
     let begun = context.api.call(Method::PATCH, &target.path(), Some(&Value::Object(change))).await;
     let begun = context.app_hint(target.app.as_str(), begun).await?;
-    operation::finish(context, begun, detach).await
+    operation::finish(context, begun, detach, deed).await
 }

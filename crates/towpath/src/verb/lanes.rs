@@ -1,5 +1,7 @@
 //! `towpath lanes`.
 
+mod policy;
+
 use crate::api::view::{count, text, texts};
 use crate::cli::client::Context;
 use crate::exit::Outcome;
@@ -8,17 +10,18 @@ use crate::screen::table::{Cell, Table};
 use crate::screen::time;
 use clap::{Args, Subcommand, ValueEnum};
 use hyper::Method;
+use policy::PolicyArgs;
 use serde_json::{Value, json};
 use towpath_types::LaneName;
 
 /// Arguments of `lanes`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  towpath lanes list\n  towpath lanes add blue\n  towpath push --lane blue       (makes the lane too)\n  towpath lanes remove blue"
+    after_help = "Examples:\n  towpath lanes\n  towpath lanes add blue\n  towpath push --lane blue       (makes the lane too)\n  towpath lanes remove blue\n  towpath lanes policy --mode strict\n  towpath lanes policy --header trafficenv"
 )]
 pub(crate) struct LanesArgs {
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -38,6 +41,8 @@ enum Action {
         /// Lane
         lane: LaneName,
     },
+    /// Show where requests carry their lane, or change it
+    Policy(Box<PolicyArgs>),
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -51,8 +56,9 @@ enum Kind {
 impl LanesArgs {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         match self.action {
-            Action::List => show(context).await,
-            Action::Add { lane, kind } => {
+            None | Some(Action::List) => show(context).await,
+            Some(Action::Policy(args)) => args.run(context).await,
+            Some(Action::Add { lane, kind }) => {
                 let kind = match kind {
                     Kind::Feature => "feature",
                     Kind::Local => "local",
@@ -67,7 +73,7 @@ impl LanesArgs {
                     .note(format!("Lane {lane} is there. Put an app in it: towpath push --lane {lane}"));
                 Ok(())
             }
-            Action::Remove { lane } => {
+            Some(Action::Remove { lane }) => {
                 context.api.call(Method::DELETE, &format!("/v1/lanes/{lane}?wait=revision"), None).await?;
                 context.screen.note(format!("Removed lane {lane}"));
                 Ok(())

@@ -1,10 +1,12 @@
 //! `towpath logs`.
 
+use super::arguments::parse_count;
 use crate::api::view::{at, count, list, short_id, text};
+use crate::api::{Event, Events};
 use crate::cli::client::Context;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::screen::plain::plain;
-use crate::screen::style::Style;
+use crate::screen::plain::{coloured, plain};
+use crate::screen::style::{Paint, Style};
 use crate::screen::time;
 use clap::Args;
 use serde_json::Value;
@@ -14,7 +16,7 @@ use towpath_types::{AppName, LaneName};
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  towpath logs shop\n  towpath logs shop -f --lane blue\n  towpath logs shop --tail 1000 -o json"
+    after_help = "Examples:\n  towpath logs shop\n  towpath logs shop -f --lane blue\n  towpath logs shop --tail 1000 -o json\n\nLines begin with lane and number of the instance. Colours that an app prints are kept on a terminal alone;\nother control sequences never get through."
 )]
 pub(crate) struct LogsArgs {
     /// App
@@ -22,8 +24,8 @@ pub(crate) struct LogsArgs {
     /// Go on with what is printed from now on
     #[arg(short, long)]
     follow: bool,
-    /// Last lines of each instance
-    #[arg(short = 'n', long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=10_000), value_name = "N")]
+    /// So many lines that were printed last, of all instances together, in the order of time
+    #[arg(short = 'n', long, default_value_t = 100, value_parser = parse_count, value_name = "N")]
     tail: u32,
     /// Only this lane
     #[arg(short, long, value_name = "LANE")]
@@ -56,9 +58,14 @@ impl LogsArgs {
         let found = context.api.get(&self.path(self.tail)).await;
         let found = context.app_hint(self.app.as_str(), found).await?;
         if context.screen.json() {
+            let mut found = found;
+            let kept = last(list(&found, "lines"), self.tail).to_vec();
+            if let Some(found) = found.as_object_mut() {
+                found.insert("lines".into(), Value::Array(kept));
+            }
             return context.screen.json_document(&found);
         }
-        for line in list(&found, "lines") {
+        for line in last(list(&found, "lines"), self.tail) {
             self.print(context, line)?;
         }
         for missing in list(&found, "missing") {
@@ -104,25 +111,32 @@ impl LogsArgs {
                 Err(failure) => return Err(failure),
             };
             connected = true;
+            for event in first_lines(&mut events, tail).await {
+                self.show(context, &event)?;
+            }
             while let Ok(Some(event)) = events.next().await {
-                match event.name.as_str() {
-                    "line" if context.screen.json() => context.screen.line(event.data.to_string())?,
-                    "line" => self.print(context, &event.data)?,
-                    "instance" if !context.screen.json() => {
-                        let (who, state) = (who(&event.data), event.text("state"));
-                        let what = if state == "gone" { "is gone" } else { "is here" };
-                        context.screen.note(format!("— {who} {what}"));
-                    }
-                    "gap" if !context.screen.json() => {
-                        context.screen.note(format!("— {} lines are missing", count(&event.data, "missed")));
-                    }
-                    _ => {}
-                }
+                self.show(context, &event)?;
             }
             context.screen.note("— the connection broke; trying again");
             tail = 0;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
+    }
+
+    fn show(&self, context: &Context, event: &Event) -> Outcome {
+        match event.name.as_str() {
+            "line" if context.screen.json() => context.screen.line(event.data.to_string())?,
+            "line" => self.print(context, &event.data)?,
+            "instance" if !context.screen.json() => {
+                let what = if event.text("state") == "gone" { "is gone" } else { "is here" };
+                context.screen.note(format!("— {} {what}", who(&event.data)));
+            }
+            "gap" if !context.screen.json() => {
+                context.screen.note(format!("— {} lines are missing", count(&event.data, "missed")));
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     fn print(&self, context: &Context, line: &Value) -> Outcome {
@@ -133,7 +147,7 @@ impl LogsArgs {
             _ => (Style::Name, Style::Plain),
         };
         let words = text(line, "text");
-        let words = if context.screen.terminal { plain(words) } else { words.to_owned() };
+        let words = if paint == Paint::On { coloured(words) } else { plain(words) };
         let time =
             if self.times { format!("{} ", time::moment(count(line, "at_ms"))) } else { String::new() };
         let time = paint.text(Style::Dim, &time);
@@ -147,5 +161,59 @@ fn who(line: &Value) -> String {
     match at(line, "ordinal").and_then(Value::as_u64) {
         Some(ordinal) => format!("{lane}/{ordinal}"),
         None => format!("{lane}/{}", short_id(text(line, "instance"))),
+    }
+}
+
+/// The last `tail` of lines that are in the order of time.
+fn last(lines: &[Value], tail: u32) -> &[Value] {
+    let from = lines.len().saturating_sub(usize::try_from(tail).unwrap_or(usize::MAX));
+    lines.get(from..).unwrap_or_default()
+}
+
+/// A pause so long ends what was there when a stream began: the last lines of one instance after those of another.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// What a stream tells before its first pause: its lines in the order of time, the last `tail` of them.
+async fn first_lines(events: &mut Events, tail: u32) -> Vec<Event> {
+    let mut found = Vec::new();
+    // A busy app makes no pause.
+    let end = tokio::time::Instant::now() + 5 * PAUSE;
+    while let Ok(Ok(Some(event))) =
+        tokio::time::timeout_at(end.min(tokio::time::Instant::now() + PAUSE), events.next()).await
+    {
+        found.push(event);
+    }
+    in_order(found, tail)
+}
+
+/// The instances first, then the last `tail` lines in the order of time.
+fn in_order(events: Vec<Event>, tail: u32) -> Vec<Event> {
+    let (mut lines, mut rest): (Vec<Event>, Vec<Event>) =
+        events.into_iter().partition(|event| event.name == "line");
+    lines.sort_by_key(|event| count(&event.data, "at_ms"));
+    let from = lines.len().saturating_sub(usize::try_from(tail).unwrap_or(usize::MAX));
+    rest.extend(lines.drain(from..));
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_tail_counts_all_instances_together_by_time() {
+        let line = |instance: &str, at_ms: u64| Event {
+            name: "line".into(),
+            id: None,
+            data: json!({"instance": instance, "at_ms": at_ms}),
+        };
+        let found = Event { name: "instance".into(), id: None, data: json!({}) };
+        let events = vec![found, line("a", 1), line("a", 4), line("a", 5), line("b", 2), line("b", 3)];
+        let told: Vec<u64> = in_order(events, 3).iter().map(|event| count(&event.data, "at_ms")).collect();
+        assert_eq!(told, [0, 3, 4, 5]);
+        let lines: Vec<Value> = (0..5).map(|n| json!(n)).collect();
+        assert_eq!(last(&lines, 2), [json!(3), json!(4)]);
+        assert_eq!((last(&lines, 0).len(), last(&lines, 9).len()), (0, 5));
     }
 }

@@ -1,6 +1,9 @@
 //! Follows an operation to its end and says how it ended.
 
-use crate::api::view::{count, short_digest, text, texts};
+mod hint;
+
+use super::deed::{Deed, lane_option};
+use crate::api::view::{at, count, list, short_digest, text, texts};
 use crate::api::{Event, Events};
 use crate::cli::client::Context;
 use crate::exit::{Exit, Failure, Outcome};
@@ -14,50 +17,55 @@ use std::time::Duration;
 const MAX_RECONNECTS: u32 = 20;
 
 /// Goes through with an operation that the API has just accepted.
-pub(super) async fn finish(context: &Context, begun: Value, detach: bool) -> Outcome {
+pub(super) async fn finish(context: &Context, begun: Value, detach: bool, deed: &Deed) -> Outcome {
     if detach {
         if context.screen.json() {
             return context.screen.json_document(&begun);
         }
-        context.screen.note(how_to_follow(&begun, "Started"));
+        context.screen.note(how_to_follow(&begun, "Begun", deed));
         return Ok(());
     }
     let mut live = Live::new(&context.screen);
-    let (operation, last) = follow(context, &mut live, &begun).await?;
+    let followed = follow(context, &mut live, &begun, deed).await?;
     drop(live);
-    report(context, &operation, &last)
+    report(context, &followed, deed).await
 }
 
-/// The last that was said of a rollout.
-#[derive(Debug, Default)]
-pub(super) struct Rollout {
-    ready: u64,
-    wanted: u64,
-    known: bool,
+/// An operation that has ended.
+#[derive(Debug)]
+pub(super) struct Followed {
+    operation: Value,
+    /// Whether lines of a build were shown.
+    lines: bool,
 }
 
 /// Follows an operation to its end. Ctrl-C leaves it alone and says how to follow on.
-pub(super) async fn follow(context: &Context, live: &mut Live, begun: &Value) -> Outcome<(Value, Rollout)> {
+pub(super) async fn follow(
+    context: &Context,
+    live: &mut Live,
+    begun: &Value,
+    deed: &Deed,
+) -> Outcome<Followed> {
     let path = format!("/v1/operations/{}/events", text(begun, "id"));
     let mut last_id: Option<String> = None;
-    let mut rollout = Rollout::default();
+    let mut lines = false;
     let mut broken = 0;
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     loop {
         let stream = async {
             let mut events = context.api.events(&path, last_id.as_deref()).await?;
-            read(&mut events, live, text(begun, "verb"), &mut rollout, &mut last_id).await
+            read(&mut events, live, deed.doing(text(begun, "verb")), &mut lines, &mut last_id).await
         };
         let failure = tokio::select! {
             ended = stream => match ended {
-                Ok(Some(operation)) => return Ok((operation, rollout)),
+                Ok(Some(operation)) => return Ok(Followed { operation, lines }),
                 Ok(None) => Failure::new(Exit::Unreachable, "the API ended the stream of events"),
                 Err(failure) => failure,
             },
             _ = &mut interrupted => {
                 live.clear();
-                context.screen.note(how_to_follow(begun, "Detached; it goes on"));
+                context.screen.note(how_to_follow(begun, "Detached, it goes on", deed));
                 return Err(Failure::silent(Exit::Interrupted));
             }
         };
@@ -70,17 +78,16 @@ pub(super) async fn follow(context: &Context, live: &mut Live, begun: &Value) ->
     }
 }
 
-fn how_to_follow(operation: &Value, before: &str) -> String {
-    let (verb, app) = (text(operation, "verb"), text(operation, "app"));
-    format!("{before}: {verb} of {app}. Follow it: towpath follow {}", text(operation, "id"))
+fn how_to_follow(operation: &Value, before: &str, deed: &Deed) -> String {
+    format!("{before}: {}. Follow it: towpath follow {}", deed.tried(operation), text(operation, "id"))
 }
 
-/// Reads events until `done`; `None` = the stream ended before.
+/// Reads events until `done`; `None` = the stream ended before. `doing` says what happens to instances.
 async fn read(
     events: &mut Events,
     live: &mut Live,
-    verb: &str,
-    rollout: &mut Rollout,
+    doing: &str,
+    lines: &mut bool,
     last_id: &mut Option<String>,
 ) -> Outcome<Option<Value>> {
     while let Some(event) = events.next().await? {
@@ -88,7 +95,8 @@ async fn read(
             live.clear();
             return Ok(Some(event.data));
         }
-        show(&event, live, verb, rollout);
+        *lines |= event.name == "line";
+        show(&event, live, doing);
         if event.id.is_some() {
             last_id.clone_from(&event.id);
         }
@@ -96,15 +104,11 @@ async fn read(
     Ok(None)
 }
 
-fn show(event: &Event, live: &mut Live, verb: &str, rollout: &mut Rollout) {
+fn show(event: &Event, live: &mut Live, doing: &str) {
     match event.name.as_str() {
         "phase" => match event.text("phase") {
             "staging" => live.now("Building"),
-            "rolling" => live.now(match verb {
-                "delete" | "delete-group" => "Draining instances",
-                "scale" | "update" => "Changing instances",
-                _ => "Starting instances",
-            }),
+            "rolling" => live.now(doing),
             _ => {}
         },
         "step" => {
@@ -113,89 +117,127 @@ fn show(event: &Event, live: &mut Live, verb: &str, rollout: &mut Rollout) {
         }
         "line" => live.say(Style::Dim, &format!("  {}", plain(event.text("text")))),
         "progress" => {
-            let (ready, wanted) = (count(&event.data, "ready"), count(&event.data, "wanted"));
-            *rollout = Rollout { ready, wanted, known: true };
-            let message = plain(event.text("message"));
-            // The manager's own count says the same again.
-            let said = message.is_empty() || message.ends_with(" ready");
-            let message = if said { String::new() } else { format!(" · {message}") };
-            live.now(&format!("{ready}/{wanted} ready{message}"));
+            let progress = progress(
+                count(&event.data, "ready"),
+                count(&event.data, "wanted"),
+                &plain(event.text("message")),
+            );
+            if !progress.is_empty() {
+                live.now(&progress);
+            }
         }
         "gap" => live.say(Style::Dim, &format!("  … {} lines are missing", count(&event.data, "missed"))),
         _ => {}
     }
 }
 
-/// Says how an operation ended; a failed one is a failure.
-pub(super) fn report(context: &Context, operation: &Value, rollout: &Rollout) -> Outcome {
-    let failed = text(operation, "phase") != "succeeded";
-    if context.screen.json() {
-        context.screen.json_document(operation)?;
-        return if failed { Err(Failure::silent(Exit::Failed)) } else { Ok(()) };
-    }
-    if failed {
-        return Err(failure(context, operation));
-    }
-    let paint = context.screen.paint();
-    let (app, lane) = (text(operation, "app"), text(operation, "lane"));
-    let tick = paint.text(Style::Good, "✓");
-    let ready =
-        if rollout.known { format!(": {}/{} ready", rollout.ready, rollout.wanted) } else { String::new() };
-    match text(operation, "verb") {
-        "push" | "rollback" => {
-            let release = short_digest(text(operation, "release"));
-            let reused = if text(operation, "verb") == "push" && operation["reused"] == true {
-                " (built before)"
-            } else {
-                ""
-            };
-            context
-                .screen
-                .line(format!("{tick} {app} runs release {release}{reused} in lane {lane}{ready}"))?;
-            for url in texts(operation, "urls") {
-                context.screen.line(format!("  {}", paint.text(Style::Strong, url)))?;
-            }
-            Ok(())
-        }
-        "delete" => context.screen.line(format!("{tick} {app} is deleted")),
-        "delete-group" => context.screen.line(format!("{tick} {app} is deleted from lane {lane}")),
-        verb => context.screen.line(format!("{tick} {verb} of {app} in lane {lane} is done{ready}")),
+/// How far a rollout is; empty: nothing worth telling.
+fn progress(ready: u64, wanted: u64, message: &str) -> String {
+    // The manager's own count says the same again, and what a group that ends was waiting for is of no interest any more.
+    let message = match message.split_once(" ready, ") {
+        Some((count, rest)) if count.split(" of ").all(|n| n.parse::<u64>().is_ok()) => rest,
+        _ => message,
+    };
+    let said = message.is_empty() || message.ends_with(" ready");
+    match (wanted, said) {
+        (0, _) if message.contains("draining") => message.to_owned(),
+        (0, _) => String::new(),
+        (_, true) => format!("{ready}/{wanted} ready"),
+        (_, false) => format!("{ready}/{wanted} ready · {message}"),
     }
 }
 
-fn failure(context: &Context, operation: &Value) -> Failure {
+/// Says how an operation ended; a failed one is a failure.
+pub(super) async fn report(context: &Context, followed: &Followed, deed: &Deed) -> Outcome {
+    let operation = &followed.operation;
+    let failed = text(operation, "phase") != "succeeded";
+    if context.screen.json() {
+        context.screen.json_document(operation)?;
+        return if failed { Err(failure(context, followed, deed).await) } else { Ok(()) };
+    }
+    if failed {
+        return Err(failure(context, followed, deed).await);
+    }
+    let verdict = deed.done(operation, &app_now(context, operation).await);
+    let paint = context.screen.paint();
+    let mark = if verdict.style == Style::Good { "✓" } else { "!" };
+    context.screen.line(format!("{} {}", paint.text(verdict.style, mark), verdict.text))?;
+    if verdict.with_urls {
+        for url in texts(operation, "urls") {
+            context.screen.line(format!("  {}", paint.text(Style::Strong, url)))?;
+        }
+    }
+    Ok(())
+}
+
+/// The operation's app as it is now; null if it cannot be had.
+async fn app_now(context: &Context, operation: &Value) -> Value {
+    match text(operation, "verb") {
+        "delete" | "delete-group" => Value::Null,
+        _ => {
+            let path = format!("/v1/apps/{}", text(operation, "app"));
+            context.api.get(&path).await.unwrap_or(Value::Null)
+        }
+    }
+}
+
+async fn failure(context: &Context, followed: &Followed, deed: &Deed) -> Failure {
+    let operation = &followed.operation;
     let (code, message) = (text(operation, "code"), text(operation, "message"));
     let (app, lane) = (text(operation, "app"), text(operation, "lane"));
+    let now = app_now(context, operation).await;
+    let group = list(&now, "groups").iter().find(|group| text(group, "lane") == lane);
     let log = texts(operation, "log");
     // What a build printed was shown line by line already.
-    if !log.is_empty() && !code.starts_with("build_") {
+    let shown = followed.lines && code != "start_failed";
+    if !log.is_empty() && !shown && !context.screen.json() {
         context.screen.note("The last lines that the app printed:");
         for line in log {
             context.screen.note(format!("  {}", plain(line)));
         }
     }
+    if let (Deed::Push(settings), "start_failed" | "no_room") = (deed, code)
+        && !settings.is_empty()
+    {
+        context.screen.note(kept(settings, app, lane));
+    }
     let message = if message.is_empty() { "it failed" } else { message };
-    let what = format!("{} of {app} in lane {lane}: {} ({code})", text(operation, "verb"), plain(message));
-    match hint(code, app, lane) {
+    let message = message.lines().map(plain).collect::<Vec<_>>().join("\n");
+    let tried = deed.tried(operation);
+    // The code comes behind the first line; what follows it are details.
+    let what = match message.split_once('\n') {
+        Some((first, details)) => format!("{tried}: {first} ({code})\n{details}"),
+        None => format!("{tried}: {message} ({code})"),
+    };
+    let failed = text(operation, "release");
+    let serving = group.and_then(|group| at(group, "serving")).and_then(Value::as_str).unwrap_or_default();
+    let serving = if serving == failed { String::new() } else { short_digest(serving) };
+    let seen = hint::Seen { code, message: &message, app, lane, serving: &serving };
+    match hint::hint(seen) {
         Some(hint) => Failure::hinted(Exit::Failed, what, hint),
         None => Failure::new(Exit::Failed, what),
     }
 }
 
-/// What a person can do about a failure.
-fn hint(code: &str, app: &str, lane: &str) -> Option<String> {
-    Some(match code {
-        "no_builder" => {
-            "say how it is built with --builder, or how it starts with --command or a Procfile".into()
-        }
-        "tool_missing" => "install the tool on the cell, or push a built app with --builder binary".into(),
-        "build_failed" | "build_timeout" => "what the build printed is above".into(),
-        "start_failed" => format!(
-            "an app has to listen on the port in $PORT, at 0.0.0.0 or 127.0.0.1; see `towpath logs {app} --lane {lane}`; \
-             what ran before still runs"
-        ),
-        "no_room" => "`towpath cells` shows the room; ask for less with --memory or --instances".into(),
-        "superseded" => format!("`towpath app {app}` shows what runs now"),
-        _ => return None,
-    })
+/// What a failed push leaves behind.
+fn kept(settings: &[String], app: &str, lane: &str) -> String {
+    let lane = lane_option(lane);
+    format!(
+        "Kept for the next try: {}. Say others with the next push, or give this one up: towpath rollback {app}{lane}",
+        settings.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_says_only_what_matters() {
+        assert_eq!(progress(1, 2, "1 of 2 ready"), "1/2 ready");
+        assert_eq!(progress(1, 2, "0 of 2 ready, 2 old still there"), "1/2 ready · 2 old still there");
+        assert_eq!(progress(0, 2, "no room"), "0/2 ready · no room");
+        assert_eq!(progress(0, 0, "no cell has 99T of memory left"), "");
+        assert_eq!(progress(0, 0, "1 draining"), "1 draining");
+    }
 }

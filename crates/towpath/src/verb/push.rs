@@ -5,7 +5,8 @@ mod source;
 mod target;
 mod upload;
 
-use super::arguments::{Variable, WaitArg};
+use super::arguments::{Variable, WaitArg, parse_count};
+use super::deed::Deed;
 use super::{operation, routes};
 use crate::cli::client::Context;
 use crate::exit::{Exit, Failure, Outcome};
@@ -43,7 +44,7 @@ pub(crate) struct PushArgs {
     #[arg(short, long, value_name = "LANE")]
     lane: Option<LaneName>,
     /// Wanted instances [default: as many as now, else 1]
-    #[arg(short, long, value_parser = clap::value_parser!(u32).range(0..=10_000), value_name = "N")]
+    #[arg(short, long, value_parser = parse_count, value_name = "N")]
     instances: Option<u32>,
     /// Memory of each instance, for example 256M
     #[arg(short, long, value_name = "SIZE")]
@@ -165,13 +166,14 @@ impl PushArgs {
         live.busy("Asking for the release");
         let path = format!("/v1/apps/{}/releases", target.app);
         let begun = context.api.call(Method::POST, &path, Some(&body)).await?;
+        let deed = Deed::Push(target.settings());
         if self.wait.detach {
             drop(live);
-            return operation::finish(context, begun, true).await;
+            return operation::finish(context, begun, true, &deed).await;
         }
-        let (operation, rollout) = operation::follow(context, &mut live, &begun).await?;
+        let followed = operation::follow(context, &mut live, &begun, &deed).await?;
         drop(live);
-        operation::report(context, &operation, &rollout)?;
+        operation::report(context, &followed, &deed).await?;
         for route in target.manifest.routes.iter().filter(|route| !request::is_plain(route)) {
             routes::put(context, &target.app, route).await?;
             context.screen.note(format!("Route {}{} leads to {}", route.host, route.path, target.app));

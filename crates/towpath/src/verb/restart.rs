@@ -1,6 +1,7 @@
 //! `towpath restart`.
 
 use super::arguments::{LaneArg, WaitArg};
+use super::deed::Deed;
 use super::operation;
 use crate::cli::client::Context;
 use crate::exit::Outcome;
@@ -25,6 +26,6 @@ impl RestartArgs {
         let path = format!("/v1/apps/{}/groups/{}/restart", self.app, self.lane.lane);
         let begun = context.api.call(Method::POST, &path, None).await;
         let begun = context.app_hint(self.app.as_str(), begun).await?;
-        operation::finish(context, begun, self.wait.detach).await
+        operation::finish(context, begun, self.wait.detach, &Deed::Restart).await
     }
 }

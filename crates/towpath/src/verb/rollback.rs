@@ -1,6 +1,7 @@
 //! `towpath rollback`.
 
 use super::arguments::{LaneArg, WaitArg};
+use super::deed::Deed;
 use super::operation;
 use crate::cli::client::Context;
 use crate::exit::Outcome;
@@ -35,6 +36,6 @@ impl RollbackArgs {
         let path = format!("/v1/apps/{}/rollback", self.app);
         let begun = context.api.call(Method::POST, &path, Some(&body)).await;
         let begun = context.app_hint(self.app.as_str(), begun).await?;
-        operation::finish(context, begun, self.wait.detach).await
+        operation::finish(context, begun, self.wait.detach, &Deed::Rollback).await
     }
 }

@@ -15,11 +15,13 @@ use towpath_types::AppName;
 /// Arguments of `routes`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  towpath routes list\n  towpath routes add shop shop.example.com\n  towpath routes add shop example.com/shop --strip-path\n  towpath routes remove example.com/shop"
+    after_help = "Examples:\n  towpath routes\n  towpath routes shop\n  towpath routes add shop shop.example.com\n  towpath routes add shop example.com/shop --strip-path\n  towpath routes remove example.com/shop"
 )]
 pub(crate) struct RoutesArgs {
+    /// App whose routes are listed; all of the space if absent
+    app: Option<AppName>,
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -51,8 +53,9 @@ enum Action {
 impl RoutesArgs {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         match self.action {
-            Action::List { app } => show(context, app).await,
-            Action::Add { app, route, strip_path } => {
+            None => show(context, self.app).await,
+            Some(Action::List { app }) => show(context, app).await,
+            Some(Action::Add { app, route, strip_path }) => {
                 let route = RouteWish { strip_path, ..route };
                 let added = context.app_hint(app.as_str(), put(context, &app, &route).await).await?;
                 if context.screen.json() {
@@ -60,7 +63,7 @@ impl RoutesArgs {
                 }
                 context.screen.line(format!("{} leads to {app}", text(&added, "url")))
             }
-            Action::Remove { route } => {
+            Some(Action::Remove { route }) => {
                 let path = format!("/v1/routes?host={}&path={}", encode(&route.host), encode(&route.path));
                 context.api.call(Method::DELETE, &format!("{path}&wait=revision"), None).await?;
                 context.screen.note(format!("Removed {}{}", route.host, route.path));

@@ -1,6 +1,7 @@
 //! `towpath scale`.
 
-use super::arguments::{LaneArg, WaitArg};
+use super::arguments::{LaneArg, WaitArg, parse_count};
+use super::deed::Deed;
 use super::operation;
 use crate::cli::client::Context;
 use crate::exit::{Exit, Failure, Outcome};
@@ -18,7 +19,7 @@ pub(crate) struct ScaleArgs {
     /// App
     app: AppName,
     /// Wanted instances
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000), value_name = "INSTANCES")]
+    #[arg(value_parser = parse_count, value_name = "INSTANCES")]
     count: Option<u32>,
     /// Memory of each instance, for example 512M
     #[arg(short, long, value_name = "SIZE")]
@@ -63,6 +64,9 @@ impl ScaleArgs {
         let path = format!("/v1/apps/{app}/groups/{lane}");
         let begun = context.api.call(Method::PATCH, &path, Some(&change.into())).await;
         let begun = context.app_hint(app.as_str(), begun).await?;
-        operation::finish(context, begun, self.wait.detach).await
+        let limits = [("memory", self.memory), ("disk", self.disk)];
+        let limits = limits.iter().filter_map(|(name, size)| size.map(|size| format!("{name} {size}")));
+        let deed = Deed::Scale(self.count, limits.collect());
+        operation::finish(context, begun, self.wait.detach, &deed).await
     }
 }

@@ -1,6 +1,7 @@
 //! `towpath stop` and `towpath start`.
 
 use super::arguments::{LaneArg, WaitArg};
+use super::deed::Deed;
 use super::operation;
 use crate::cli::client::Context;
 use crate::exit::Outcome;
@@ -52,6 +53,7 @@ impl Target {
         let path = format!("/v1/apps/{}/groups/{}", self.app, self.lane.lane);
         let begun = context.api.call(Method::PATCH, &path, Some(&json!({"stopped": stopped}))).await;
         let begun = context.app_hint(self.app.as_str(), begun).await?;
-        operation::finish(context, begun, self.wait.detach).await
+        let deed = if stopped { Deed::Stop } else { Deed::Start };
+        operation::finish(context, begun, self.wait.detach, &deed).await
     }
 }

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 /// Arguments of `token`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  towpath token list\n  towpath token create ci --role developer\n  towpath token revoke ci"
+    after_help = "Examples:\n  towpath token\n  towpath token create ci --role developer\n  towpath token revoke ci"
 )]
 pub(crate) struct TokenArgs {
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -55,8 +55,8 @@ enum Role {
 impl TokenArgs {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         match self.action {
-            Action::List => show(context).await,
-            Action::Create { name, role } => {
+            None | Some(Action::List) => show(context).await,
+            Some(Action::Create { name, role }) => {
                 let role = match role {
                     Role::Operator => "operator",
                     Role::Developer => "developer",
@@ -71,7 +71,7 @@ impl TokenArgs {
                 context.screen.note(format!("Token {name} ({role}); it is not shown again:"));
                 context.screen.line(text(&made, "token"))
             }
-            Action::Revoke { name } => {
+            Some(Action::Revoke { name }) => {
                 context.api.call(Method::DELETE, &format!("/v1/tokens/{}", encode(&name)), None).await?;
                 context.screen.note(format!("Token {name} is not valid any more"));
                 Ok(())

@@ -166,7 +166,7 @@ fn a_wrong_token_is_said() {
     let up = Up::start();
     let output = up.towpath(&["apps", "--token", "twp_wrong"]);
     assert_eq!(output.code, 5, "{output:?}");
-    assert!(output.one_error_line().contains("hint: check --token"), "{output:?}");
+    assert!(output.one_error_line().contains("hint: the token in --token is not one"), "{output:?}");
 }
 
 #[test]

@@ -53,16 +53,49 @@ pub(crate) fn choose(
     }
     let found = RECIPES.iter().find_map(|recipe| recipe.detect(bench).map(|by| (*recipe, by)));
     found.ok_or_else(|| {
-        let cards = RECIPES.iter().map(|recipe| recipe.card());
-        let looked: Vec<String> = cards.map(|card| format!("{} ({})", card.looks_for, card.name)).collect();
-        let names: Vec<String> = bench.source.list("").into_iter().take(20).map(|entry| entry.name).collect();
-        let there = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-        let looked = looked.join("; ");
-        let message = format!(
-            "no builder recognises this source: in its top directory there is {there}; looked for {looked}"
-        );
-        Refusal { code: ErrorCode::NoBuilder, message }
+        let names: Vec<String> = bench.source.list("").into_iter().map(|entry| entry.name).collect();
+        Refusal { code: ErrorCode::NoBuilder, message: unknown_source(&names) }
     })
+}
+
+/// Files of a source that are named.
+const NAMED: usize = 20;
+
+/// What was found and what was looked for, a line for each builder.
+fn unknown_source(names: &[String]) -> String {
+    let mut message = String::from("no builder recognises what is in the top directory");
+    let shown = names.get(..names.len().min(NAMED)).unwrap_or_default().join(", ");
+    let there = match names.len() {
+        0 => "nothing".to_owned(),
+        n if n > NAMED => format!("{shown}, and {} more", n - NAMED),
+        _ => shown,
+    };
+    column(&mut message, "found", &there);
+    message.push_str("\nlooked for");
+    for card in RECIPES.iter().map(|recipe| recipe.card()) {
+        column(&mut message, &format!("  {}", card.name), card.looks_for);
+    }
+    message
+}
+
+/// Adds a titled text, broken between words so that it fits into 80 columns.
+fn column(message: &mut String, title: &str, text: &str) {
+    const AT: usize = 13;
+    const WIDTH: usize = 76;
+    message.push_str(&format!("\n{title:<AT$}"));
+    let mut used = AT;
+    for (at, word) in text.split(' ').enumerate() {
+        let width = word.chars().count();
+        if at > 0 && used + 1 + width > WIDTH {
+            message.push_str(&format!("\n{:AT$}", ""));
+            used = AT;
+        } else if at > 0 {
+            message.push(' ');
+            used += 1;
+        }
+        message.push_str(word);
+        used += width;
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,24 @@ impl Target {
         manifest.health = health(args, manifest.health)?;
         Ok(Self { app, lane, manifest })
     }
+
+    /// The settings that this push changes, in words: `memory 256M`.
+    pub(super) fn settings(&self) -> Vec<String> {
+        let manifest = &self.manifest;
+        let sizes = [("memory", manifest.limits.memory), ("disk", manifest.limits.disk)];
+        let counts = [("files", manifest.limits.files), ("processes", manifest.limits.processes)];
+        let sizes = sizes.iter().filter_map(|(name, size)| size.map(|size| format!("{name} {size}")));
+        let counts = counts.iter().filter_map(|(name, count)| count.map(|count| format!("{name} {count}")));
+        let env = manifest.env.keys().map(|name| format!("env {name}"));
+        manifest
+            .instances
+            .map(|n| format!("instances {n}"))
+            .into_iter()
+            .chain(sizes)
+            .chain(counts)
+            .chain(env)
+            .collect()
+    }
 }
 
 fn health(args: &PushArgs, manifest: Option<HealthCheck>) -> Outcome<Option<HealthCheck>> {
