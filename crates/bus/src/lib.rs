@@ -2,7 +2,7 @@
 //!
 //! Invariants: messages of one publisher on one subject arrive in order; delivery is at most once; a slow subscriber
 //! loses messages (and is told by [`Subscription::lost`]) and never slows a publisher; payloads are at most
-//! [`MAX_PAYLOAD`] bytes. Subjects are dot-separated tokens; `*` matches one token, a final `>` matches one or more.
+//! [`MAX_PAYLOAD`] bytes; every buffer is bounded in messages and bytes, also while there is no connection. Subjects are dot-separated tokens; `*` matches one token, a final `>` matches one or more.
 //!
 //! Must not: know what the payloads mean (that is `wire`), keep anything on disk.
 
@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::time::Duration;
 
+mod buffer;
 mod inbox;
 mod memory;
 mod nats;
@@ -20,6 +21,9 @@ pub use nats::{NatsAuth, NatsBus, NatsConfig, NatsTls};
 
 /// Largest payload in bytes: what an unconfigured NATS server takes, less room for headers.
 pub const MAX_PAYLOAD: usize = 1_000_000;
+
+/// Bytes that wait for a subscriber before it loses messages.
+pub const SUBSCRIPTION_BYTES: usize = 64 * 1024 * 1024;
 
 /// A received message.
 #[derive(Debug, Clone)]
@@ -49,8 +53,8 @@ pub enum BusError {
         /// How long was waited.
         timeout: Duration,
     },
-    /// The payload is over [`MAX_PAYLOAD`].
-    #[error("a message of {0} bytes is over the limit of {MAX_PAYLOAD}")]
+    /// The payload is over [`MAX_PAYLOAD`], or over the server's own limit.
+    #[error("a message of {0} bytes is over the limit of {MAX_PAYLOAD} or the server's own (max_payload)")]
     TooLarge(usize),
     /// The subject or the configuration is not valid.
     #[error("{0}")]

@@ -1,6 +1,7 @@
 //! The in-memory bus: what `towpath up` and tests use. Publishing copies a message into the buffers of the matching
 //! subscribers under a read lock and never waits for anybody.
 
+use crate::buffer::{Inlet, Offered, Outlet, buffer};
 use crate::inbox::Waiting;
 use crate::subject::{INBOX, check_pattern, check_queue, check_subject, is_wild, matches};
 use crate::{Bus, BusError, BusState, MAX_PAYLOAD, Message, Subscription, SubscriptionSource};
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 /// Messages that wait for a subscriber before it loses some.
 const DEFAULT_CAPACITY: usize = 65_536;
@@ -50,14 +51,13 @@ struct Queue {
 
 struct Sink {
     id: u64,
-    buffer: mpsc::Sender<Message>,
-    lost: Arc<AtomicU64>,
+    buffer: Inlet,
 }
 
 impl Sink {
     /// Whether the message was taken.
     fn offer(&self, message: &Message) -> bool {
-        self.buffer.try_send(message.clone()).is_ok()
+        self.buffer.offer(message.clone()) == Offered::Taken
     }
 }
 
@@ -74,7 +74,7 @@ impl Queue {
         if !from.iter().chain(before).any(|sink| sink.offer(message))
             && let Some(sink) = from.first()
         {
-            sink.lost.fetch_add(1, Ordering::Relaxed);
+            sink.buffer.count_lost(1);
         }
     }
 }
@@ -87,7 +87,7 @@ impl Topics {
             self.exact.get(&message.subject).into_iter().chain(wild.map(|(_, topic)| topic)).collect();
         for sink in topics.iter().flat_map(|topic| &topic.plain) {
             if !sink.offer(message) {
-                sink.lost.fetch_add(1, Ordering::Relaxed);
+                sink.buffer.count_lost(1);
             }
         }
         // A queue group is one group even if its members subscribed with different patterns.
@@ -183,12 +183,10 @@ impl MemoryBus {
         check_pattern(pattern)?;
         queue.map_or(Ok(()), check_queue)?;
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let (buffer, incoming) = mpsc::channel(self.capacity);
-        let lost = Arc::new(AtomicU64::new(0));
-        let sink = Sink { id, buffer, lost: lost.clone() };
+        let (buffer, incoming) = buffer(self.capacity);
+        let sink = Sink { id, buffer };
         self.shared.topics.write().unwrap_or_else(PoisonError::into_inner).add(pattern, queue, sink);
-        let source =
-            MemorySource { incoming, lost, id, pattern: pattern.to_owned(), shared: self.shared.clone() };
+        let source = MemorySource { incoming, id, pattern: pattern.to_owned(), shared: self.shared.clone() };
         Ok(Subscription::new(Box::new(source)))
     }
 }
@@ -199,8 +197,7 @@ fn taken_down() -> BusError {
 
 /// One subscription; leaves the table when dropped.
 struct MemorySource {
-    incoming: mpsc::Receiver<Message>,
-    lost: Arc<AtomicU64>,
+    incoming: Outlet,
     id: u64,
     pattern: String,
     shared: Arc<Shared>,
@@ -215,11 +212,11 @@ impl Drop for MemorySource {
 #[async_trait]
 impl SubscriptionSource for MemorySource {
     async fn next(&mut self) -> Option<Message> {
-        self.incoming.recv().await
+        self.incoming.next().await
     }
 
     fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        self.incoming.lost()
     }
 }
 

@@ -5,7 +5,9 @@
 //! (re)connect, because by then the server knows all subscriptions.
 
 mod config;
+mod window;
 
+use crate::buffer::{Inlet, Offered, Outlet, buffer};
 use crate::inbox::Waiting;
 use crate::subject::{check_pattern, check_queue, check_subject};
 use crate::{Bus, BusError, BusState, MAX_PAYLOAD, Message, Subscription, SubscriptionSource};
@@ -19,8 +21,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
+use window::Window;
 
 pub use config::{NatsAuth, NatsConfig, NatsTls};
 
@@ -43,6 +46,9 @@ struct Shared {
     next_token: AtomicU64,
     waiting: Waiting<async_nats::Message>,
     state: watch::Sender<BusState>,
+    window: Window,
+    /// Messages that the client library had no room for, of whatever subscription.
+    overrun: Arc<AtomicU64>,
 }
 
 impl NatsBus {
@@ -50,15 +56,19 @@ impl NatsBus {
     pub async fn connect(config: NatsConfig) -> Result<Self, BusError> {
         let servers = config.servers()?;
         let events = Arc::new(Notify::new());
+        let overrun = Arc::new(AtomicU64::new(0));
         let was_connected = Arc::new(AtomicBool::new(false));
         let options = config.options().await?;
         let options = options
             .event_callback({
                 let (events, was_connected) = (events.clone(), was_connected.clone());
+                let overrun = overrun.clone();
                 move |event| {
                     note(&event);
-                    if let Event::Connected = event {
-                        was_connected.store(true, Ordering::Relaxed);
+                    match event {
+                        Event::Connected => was_connected.store(true, Ordering::Relaxed),
+                        Event::SlowConsumer(_) => drop(overrun.fetch_add(1, Ordering::Relaxed)),
+                        _ => {}
                     }
                     events.notify_one();
                     std::future::ready(())
@@ -78,12 +88,15 @@ impl NatsBus {
             next_token: AtomicU64::new(1),
             waiting: Waiting::default(),
             state: watch::Sender::new(BusState::Down),
+            window: Window::new(),
+            overrun,
         });
         let answers = shared.client.subscribe(format!("{}*", shared.inbox)).await;
         let answers = answers.map_err(|error| BusError::Unreachable(error.to_string()))?;
         let tasks = vec![
             tokio::spawn(shared.clone().take_answers(answers)).abort_handle(),
             tokio::spawn(shared.clone().follow_state(events)).abort_handle(),
+            tokio::spawn(shared.clone().reopen_window()).abort_handle(),
         ];
         let bus = Self { shared, capacity: config.subscription_capacity.max(1), tasks };
         if !config.retry_initial {
@@ -107,10 +120,11 @@ impl NatsBus {
         let subscriber = subscribed.map_err(|error| BusError::Unreachable(error.to_string()))?;
         // If the connection goes away now, the subscription is made again with the next one.
         let _ = self.shared.while_up(self.shared.round_trip()).await;
-        let (buffer, incoming) = mpsc::channel(self.capacity);
-        let lost = Arc::new(AtomicU64::new(0));
-        let pump = tokio::spawn(pump(subscriber, buffer, lost.clone())).abort_handle();
-        Ok(Subscription::new(Box::new(NatsSource { incoming, lost, pump })))
+        let (buffer, incoming) = buffer(self.capacity);
+        let pump = tokio::spawn(pump(subscriber, buffer)).abort_handle();
+        let overrun = self.shared.overrun.clone();
+        let overrun_before = overrun.load(Ordering::Relaxed);
+        Ok(Subscription::new(Box::new(NatsSource { incoming, pump, overrun, overrun_before })))
     }
 }
 
@@ -145,13 +159,42 @@ impl Shared {
                 if let Ok(Ok(())) = answered
                     && self.client.connection_state() == State::Connected
                 {
-                    tracing::info!("connected to NATS");
+                    self.note_server();
                     self.state.send_replace(BusState::Up);
                 }
             }
             // Events can be lost when many come at once, so look from time to time as well.
             let _ = tokio::time::timeout(LOOK_AT_STATE, events.notified()).await;
         }
+    }
+
+    /// Asks the server whether it has what was sent, whenever that has become much.
+    async fn reopen_window(self: Arc<Self>) {
+        loop {
+            let bytes = self.window.due().await;
+            // What was on its way when the connection went has left the queue when there is a new one.
+            while self.while_up(self.round_trip()).await.is_err() {
+                let mut state = self.state.subscribe();
+                if state.wait_for(|state| *state == BusState::Up).await.is_err() {
+                    return;
+                }
+            }
+            self.window.arrived(bytes);
+        }
+    }
+
+    /// Hands a message to the client library when there is room for it.
+    async fn send(&self, subject: &str, reply: Option<String>, payload: Bytes) -> Result<(), BusError> {
+        let (size, subject) = (payload.len(), subject.to_owned());
+        let closed = || BusError::Unreachable("closed".to_owned());
+        let leave = self.window.enter(size).await.ok_or_else(closed)?;
+        let sent = match reply {
+            None => self.client.publish(subject, payload).await,
+            Some(reply) => self.client.publish_with_reply(subject, reply, payload).await,
+        };
+        sent.map_err(|error| publish_error(&error, size))?;
+        leave.sent();
+        Ok(())
     }
 
     fn token(&self) -> String {
@@ -168,6 +211,15 @@ impl Shared {
             .map_err(|error| BusError::Unreachable(error.to_string()))?;
         let closed = || BusError::Unreachable("closed".to_owned());
         waiter.wait().await.map(drop).ok_or_else(closed)
+    }
+
+    fn note_server(&self) {
+        let server = self.client.server_info();
+        tracing::info!(server = server.server_name, version = server.version, "connected to NATS");
+        if server.max_payload < MAX_PAYLOAD {
+            let (max_payload, needed) = (server.max_payload, MAX_PAYLOAD);
+            tracing::warn!(max_payload, needed, "the NATS server takes smaller messages than may be sent");
+        }
     }
 
     /// Runs something that needs the connection, and gives up when that goes away: the client library would let it wait.
@@ -198,27 +250,26 @@ fn check_sendable(subject: &str, payload: &Bytes) -> Result<(), BusError> {
 }
 
 /// Moves messages into the subscriber's buffer; what has no room there is lost and counted.
-async fn pump(mut subscriber: Subscriber, buffer: mpsc::Sender<Message>, lost: Arc<AtomicU64>) {
+async fn pump(mut subscriber: Subscriber, buffer: Inlet) {
     while let Some(message) = subscriber.next().await {
         let message = Message {
             subject: message.subject.into_string(),
             reply: message.reply.map(async_nats::Subject::into_string),
             payload: message.payload,
         };
-        match buffer.try_send(message) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                lost.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => return,
+        match buffer.offer(message) {
+            Offered::Taken => {}
+            Offered::Refused => buffer.count_lost(1),
+            Offered::Closed => return,
         }
     }
 }
 
 struct NatsSource {
-    incoming: mpsc::Receiver<Message>,
-    lost: Arc<AtomicU64>,
+    incoming: Outlet,
     pump: AbortHandle,
+    overrun: Arc<AtomicU64>,
+    overrun_before: u64,
 }
 
 impl Drop for NatsSource {
@@ -231,11 +282,12 @@ impl Drop for NatsSource {
 #[async_trait]
 impl SubscriptionSource for NatsSource {
     async fn next(&mut self) -> Option<Message> {
-        self.incoming.recv().await
+        self.incoming.next().await
     }
 
     fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        // What the library lost may have been another subscription's: better told too often than never.
+        self.incoming.lost() + self.overrun.load(Ordering::Relaxed) - self.overrun_before
     }
 }
 
@@ -251,22 +303,16 @@ fn publish_error(error: &async_nats::PublishError, size: usize) -> BusError {
 impl Bus for NatsBus {
     async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
         check_sendable(subject, &payload)?;
-        let size = payload.len();
-        let publish = self.shared.client.publish(subject.to_owned(), payload);
-        self.shared.while_up(async { publish.await.map_err(|error| publish_error(&error, size)) }).await
+        self.shared.while_up(self.shared.send(subject, None, payload)).await
     }
 
     async fn request(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, BusError> {
         check_sendable(subject, &payload)?;
-        let size = payload.len();
         let token = self.shared.token();
-        let mut waiter = self.shared.waiting.enter(token.clone());
+        let inbox = format!("{}{token}", self.shared.inbox);
+        let mut waiter = self.shared.waiting.enter(token);
         let exchange = async {
-            self.shared
-                .client
-                .publish_with_reply(subject.to_owned(), format!("{}{token}", self.shared.inbox), payload)
-                .await
-                .map_err(|error| publish_error(&error, size))?;
+            self.shared.send(subject, Some(inbox), payload).await?;
             waiter.wait().await.ok_or_else(|| BusError::Unreachable("closed".to_owned()))
         };
         let answer = tokio::time::timeout(timeout, self.shared.while_up(exchange)).await;

@@ -25,7 +25,7 @@ pub mod wait;
 
 pub use app::HttpApp;
 pub use clock::ManualClock;
-pub use nats::{NatsOptions, NatsServer};
+pub use nats::{NatsCluster, NatsOptions, NatsServer};
 pub use ports::free_port;
 pub use postgres::{Postgres, PostgresOptions};
 pub use process::Process;

@@ -219,7 +219,7 @@ fn server_user() -> Option<(Uid, Gid)> {
 }
 
 /// Where build output is: kept between test runs, thrown away by `cargo clean`.
-fn cache_directory() -> PathBuf {
+pub(crate) fn cache_directory() -> PathBuf {
     let program = std::env::current_exe().expect("the test's own path");
     let target = program.ancestors().find(|directory| directory.join("CACHEDIR.TAG").is_file());
     target.map_or_else(std::env::temp_dir, |target| target.join("tmp")).join("towpath-testkit")

@@ -26,6 +26,7 @@ pub(crate) async fn an_outage_is_seen_and_survived(rig: &mut impl Rig) {
         rig.bring_up();
         until(&*here, BusState::Up).await;
         until(&*there, BusState::Up).await;
+        rig.settle().await;
         there.publish("news.x", Bytes::from_static(b"again")).await.unwrap();
         assert_eq!(next_text(&mut plain).await, "again");
         there.publish("work", Bytes::from_static(b"to do")).await.unwrap();
@@ -42,6 +43,7 @@ pub(crate) async fn a_subscription_made_in_an_outage_works_after_it(rig: &mut im
     rig.bring_up();
     until(&*here, BusState::Up).await;
     until(&*there, BusState::Up).await;
+    rig.settle().await;
     there.publish("news", Bytes::from_static(b"good")).await.unwrap();
     assert_eq!(next_text(&mut subscription).await, "good");
 }

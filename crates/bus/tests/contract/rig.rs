@@ -16,6 +16,14 @@ pub(crate) trait Rig {
     /// Brings it back.
     fn bring_up(&mut self);
 
+    /// Waits until everybody's subscriptions are known everywhere.
+    async fn settle(&self) {}
+
+    /// Whether a queue group's members get about the same share, wherever they are connected.
+    fn shares_evenly(&self) -> bool {
+        true
+    }
+
     async fn client(&self) -> Arc<dyn Bus> {
         self.client_with_capacity(65_536).await
     }
