@@ -19,6 +19,7 @@ mod listen;
 pub mod mailbox;
 mod membership;
 pub mod operations;
+mod peers;
 pub mod reconcile;
 pub mod settings;
 
@@ -93,9 +94,10 @@ impl Manager {
         &self.core
     }
 
-    /// Ends the API, then all tasks, and leaves the managers' table.
+    /// Hands over to the other managers, ends the API, then all tasks, and leaves the managers' table.
     pub async fn stop(self) {
         let Self { core, api, mut tasks } = self;
+        membership::begin_leave(&core).await;
         api.stop().await;
         core.begin_stop();
         let ended = async { while tasks.join_next().await.is_some() {} };

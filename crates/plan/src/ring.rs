@@ -80,6 +80,24 @@ impl Ring {
         self.members.get(found.1 as usize).copied()
     }
 
+    /// Each member's share of all hashes, 0..=1, in the order of their ids.
+    #[expect(clippy::cast_precision_loss, reason = "shares are for people")]
+    pub fn shares(&self) -> Vec<(ManagerId, f64)> {
+        let mut sums = vec![0_f64; self.members.len()];
+        let mut before = self.points.last().map_or(0, |(point, _)| *point);
+        for (point, member) in &self.points {
+            // A hash belongs to the first point at or after it; the first point owns what is behind the last one, too.
+            if let Some(sum) = sums.get_mut(*member as usize) {
+                *sum += point.wrapping_sub(before) as f64;
+            }
+            before = *point;
+        }
+        if self.points.len() == 1 {
+            sums.iter_mut().for_each(|sum| *sum = 2_f64.powi(64));
+        }
+        self.members.iter().copied().zip(sums.into_iter().map(|sum| sum / 2_f64.powi(64))).collect()
+    }
+
     /// The members, in the order of their ids.
     pub fn members(&self) -> &[ManagerId] {
         &self.members

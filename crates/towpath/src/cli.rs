@@ -112,6 +112,8 @@ pub(crate) enum Command {
     Cells(Call<verb::cells::CellsArgs>),
     /// List gateways
     Gateways(Call<verb::gateways::GatewaysArgs>),
+    /// List the managers, or tell which one owns something
+    Managers(Call<verb::managers::ManagersArgs>),
     /// Print a completion script for a shell
     Completions(verb::completions::CompletionsArgs),
     /// Print the versions of this program and of the platform

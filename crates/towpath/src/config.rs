@@ -60,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) drain: Millis,
     /// The API.
     pub(crate) api: ApiSettings,
+    /// Silence after which other managers evict one; `None` = the manager's default.
+    pub(crate) evict_after: Option<Millis>,
     /// How rollouts are done.
     pub(crate) rollout: RolloutSettings,
     /// The gateway.

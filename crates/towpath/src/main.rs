@@ -105,6 +105,7 @@ async fn verb(command: Command, color: ColorChoice) -> Outcome {
         Command::Token(call) => call!(call, color),
         Command::Cells(call) => call!(call, color),
         Command::Gateways(call) => call!(call, color),
+        Command::Managers(call) => call!(call, color),
         Command::Version(call) => call!(call, color),
         Command::Up(_)
         | Command::Manager(_)

@@ -14,6 +14,7 @@ pub(crate) mod gateways;
 pub(crate) mod instances;
 pub(crate) mod lanes;
 pub(crate) mod logs;
+pub(crate) mod managers;
 mod operation;
 pub(crate) mod push;
 pub(crate) mod releases;

@@ -14,6 +14,10 @@ pub const GATEWAY_SNAPSHOT: &str = "towpath.gateway.snapshot";
 pub const CELL_SYNC: &str = "towpath.cell.sync";
 /// Joining and leaving of managers.
 pub const MANAGER_EVENT: &str = "towpath.manager.event";
+/// What managers say of themselves.
+pub const MANAGER_REPORT: &str = "towpath.manager.report";
+/// Requests to the API over the bus; queue group [`MANAGERS`].
+pub const API: &str = "towpath.api";
 /// The queue group that all managers share.
 pub const MANAGERS: &str = "managers";
 

@@ -26,7 +26,10 @@ use towpath_wire::gateway::{
     SnapshotPage, SnapshotRequest,
 };
 use towpath_wire::log::{LogChunk, LogLine, LogQuery, LogSource};
-use towpath_wire::manager::{Activate, ManagerEvent, Membership};
+use towpath_wire::manager::{
+    Activate, ApiCall, ApiReply, ManagerEvent, ManagerReport, Membership, OperationEvent, OperationPage,
+    OperationQuery,
+};
 use towpath_wire::staging::{StageEvent, StageJob, StageOutput, StageResult};
 use towpath_wire::{WireMessage, decode, encode};
 
@@ -334,4 +337,42 @@ fn messages_between_managers_stay_as_they_are() {
     let key =
         Key { kind: Kind::Group, org: Some(space.org), space: Some(space.space), name: "shop:base:".into() };
     check("manager.activate", &Activate { epoch: 7, key, hops: 1 });
+    check("manager.event.leaving", &event(Membership::Leaving));
+    check("manager.event.evicted", &event(Membership::Evicted));
+    let report = ManagerReport {
+        manager,
+        incarnation: Incarnation(3),
+        epoch: 7,
+        revision: Revision(5),
+        lag: 1,
+        queue: 2,
+        operations: 3,
+        ring: 4,
+    };
+    check("manager.report", &report);
+}
+
+#[test]
+fn calls_between_managers_stay_as_they_are() {
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    let call = ApiCall {
+        epoch: 7,
+        correlation: "r1".into(),
+        trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+        deadline_ms: 5000,
+        hops: 1,
+        method: "PUT".into(),
+        target: "/v1/apps/shop?org=default".into(),
+        headers: headers.clone(),
+        body: "{}".into(),
+    };
+    check("manager.api_call", &call);
+    check("manager.api_reply.answer", &ApiReply::Answer { status: 200, headers, body: "{}".into() });
+    check("manager.api_reply.not_mine", &ApiReply::NotMine { epoch: 8 });
+    let operation = OperationId::mint(1, RANDOM);
+    check("manager.operation_query", &OperationQuery { operation, after: 9, wait_ms: 1000 });
+    let data = serde_json::json!({"text": "built"});
+    let events = vec![OperationEvent { number: 10, name: "line".into(), data }];
+    let status = serde_json::json!({"phase": "staging"});
+    check("manager.operation_page", &OperationPage { known: true, events, ended: false, status });
 }

@@ -56,6 +56,8 @@ pub(crate) const TABLE: &[(Method, &str, Access)] = &[
     (Method::GET, "/v1/lanes/{lane}", Viewer),
     (Method::PUT, "/v1/lanes/{lane}", Developer),
     (Method::DELETE, "/v1/lanes/{lane}", Developer),
+    (Method::GET, "/v1/managers", Viewer),
+    (Method::GET, "/v1/managers/owner/{id}", Viewer),
     (Method::GET, "/v1/operations", Viewer),
     (Method::GET, "/v1/operations/{id}", Viewer),
     (Method::GET, "/v1/operations/{id}/events", Viewer),

@@ -11,13 +11,16 @@ mod access;
 mod apps;
 mod auth;
 mod body;
+mod calls;
 mod edge;
 mod explain;
 mod first_tokens;
+mod forward;
 mod groups;
 mod instances;
 mod lanes;
 mod logs;
+mod managers;
 mod operations;
 mod page;
 pub mod problem;
@@ -68,6 +71,10 @@ pub(crate) struct ApiState {
     pub(crate) core: Arc<Core>,
     pub(crate) blobs: Blobs,
     pub(crate) operations: Arc<Operations>,
+    /// Other managers, as places of blobs.
+    pub(crate) peers: Arc<crate::peers::Peers>,
+    /// Requests that may be on their way to other managers.
+    pub(crate) forwards: Arc<tokio::sync::Semaphore>,
     pub(crate) failures: Arc<auth::Failures>,
     /// Where this API is reached.
     pub(crate) url: String,

@@ -2,8 +2,8 @@
 
 use super::problem::Problem;
 use super::{
-    ApiState, access, apps, auth, edge, explain, groups, instances, lanes, logs, operations, page, releases,
-    routes, sources, status, tokens,
+    ApiState, access, apps, auth, edge, explain, forward, groups, instances, lanes, logs, managers,
+    operations, page, releases, routes, sources, status, tokens,
 };
 use axum::Router;
 use axum::extract::State;
@@ -47,6 +47,7 @@ pub(crate) fn router(state: ApiState) -> Router {
     let (router, _) = endpoints().split_for_parts();
     router
         .fallback(|| async { Problem::new(ErrorCode::NotFound, "there is no such endpoint; see /docs") })
+        .layer(from_fn_with_state(state.clone(), forward::to_owner))
         .layer(from_fn_with_state(state.clone(), auth::guard))
         .layer(from_fn(edge::edge))
         .with_state(state)
@@ -80,6 +81,8 @@ fn endpoints() -> OpenApiRouter<ApiState> {
         .routes(routes!(lanes::get_space, lanes::patch_space))
         .routes(routes!(tokens::list_tokens, tokens::create_token))
         .routes(routes!(tokens::delete_token))
+        .routes(routes!(managers::list_managers))
+        .routes(routes!(managers::get_owner))
         .routes(routes!(status::get_status))
         .routes(routes!(status::list_cells))
         .routes(routes!(status::list_gateways))

@@ -21,7 +21,7 @@ pub struct ApiServer {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
-    background: [JoinHandle<()>; 2],
+    background: [JoinHandle<()>; 3],
 }
 
 impl ApiServer {
@@ -52,6 +52,8 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
     let blobs = opened
         .unwrap_or_else(|_| Err(std::io::Error::other("opening broke off")))
         .map_err(|source| ManagerError::File { path: settings.data_dir.join("blobs"), source })?;
+    let peers = crate::peers::Peers::new(core.clone());
+    blobs.look_elsewhere(peers.clone());
     let operations = Operations::new(core.clone(), blobs.clone());
     let (stop, stopping) = watch::channel(false);
     let state = ApiState {
@@ -59,6 +61,8 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         core: core.clone(),
         blobs,
         operations: operations.clone(),
+        peers,
+        forwards: Arc::new(tokio::sync::Semaphore::new(super::forward::MOST_FORWARDED)),
         failures: Arc::new(Failures::new(settings.limits.failed_auth_per_minute)),
         documents: Arc::new(router::Documents::make()),
         ending: stopping.clone(),
@@ -70,9 +74,12 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
     } else {
         false
     };
-    let background = [tokio::spawn(prepare(core, operations.clone(), prepared)), spawn_prune(operations)];
+    let router = router::router(state);
+    let calls = super::calls::spawn(&core, router.clone()).await?;
+    let background =
+        [tokio::spawn(prepare(core, operations.clone(), prepared)), spawn_prune(operations), calls];
     let connections = settings.limits.connections.max(1);
-    let serving = tokio::spawn(accept::serve(listener, router::router(state), connections, stopping));
+    let serving = tokio::spawn(accept::serve(listener, router, connections, stopping));
     tracing::info!(%address, "the API listens");
     Ok(ApiServer { address, stop, serving, background })
 }

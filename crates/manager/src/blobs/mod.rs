@@ -15,10 +15,11 @@ mod upload;
 pub use disk::{Disk, DiskFile, RealDisk};
 pub use upload::{Stored, Upload, UploadError};
 
+use async_trait::async_trait;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 use tokio::sync::Semaphore;
 use towpath_types::{ByteSize, Digest};
@@ -71,6 +72,13 @@ impl Default for BlobLimits {
     }
 }
 
+/// Where else a blob may be.
+#[async_trait]
+pub trait Elsewhere: Send + Sync {
+    /// Brings a blob here, if it is anywhere; says whether it is here now.
+    async fn fetch(&self, blobs: &Blobs, kind: BlobKind, digest: Digest) -> bool;
+}
+
 /// The blob store of one manager. Cheap to clone.
 #[derive(Clone)]
 pub struct Blobs {
@@ -82,6 +90,7 @@ struct Inner {
     limits: BlobLimits,
     disk: Arc<dyn Disk>,
     slots: Arc<Semaphore>,
+    elsewhere: OnceLock<Arc<dyn Elsewhere>>,
 }
 
 impl Blobs {
@@ -104,7 +113,7 @@ impl Blobs {
             }
         }
         let slots = Arc::new(Semaphore::new(limits.uploads.max(1)));
-        Ok(Self { inner: Arc::new(Inner { root, limits, disk, slots }) })
+        Ok(Self { inner: Arc::new(Inner { root, limits, disk, slots, elsewhere: OnceLock::new() }) })
     }
 
     /// The limits.
@@ -116,8 +125,29 @@ impl Blobs {
         self.inner.root.join(kind.directory()).join(digest.hex())
     }
 
-    /// Size of a blob, if it is there. Counts as use: the grace before collection begins anew.
+    /// Has blobs that are not here looked for there.
+    pub fn look_elsewhere(&self, elsewhere: Arc<dyn Elsewhere>) {
+        // Set once, when the manager starts.
+        let _ = self.inner.elsewhere.set(elsewhere);
+    }
+
+    async fn fetch(&self, kind: BlobKind, digest: &Digest) -> bool {
+        match self.inner.elsewhere.get() {
+            Some(elsewhere) => elsewhere.fetch(self, kind, *digest).await,
+            None => false,
+        }
+    }
+
+    /// Size of a blob, if it is here or can be fetched.
     pub async fn find(&self, kind: BlobKind, digest: &Digest) -> Option<u64> {
+        match self.find_here(kind, digest).await {
+            None if self.fetch(kind, digest).await => self.find_here(kind, digest).await,
+            found => found,
+        }
+    }
+
+    /// Size of a blob, if it is here. Counts as use: the grace before collection begins anew.
+    pub async fn find_here(&self, kind: BlobKind, digest: &Digest) -> Option<u64> {
         let path = self.path(kind, digest);
         tokio::task::spawn_blocking(move || {
             let file = std::fs::File::open(&path).ok()?;
@@ -132,8 +162,20 @@ impl Blobs {
         .flatten()
     }
 
-    /// Opens a blob for reading; with its size.
+    /// Opens a blob for reading, if it is here or can be fetched; with its size.
     pub async fn read(&self, kind: BlobKind, digest: &Digest) -> io::Result<Option<(tokio::fs::File, u64)>> {
+        match self.read_here(kind, digest).await? {
+            None if self.fetch(kind, digest).await => self.read_here(kind, digest).await,
+            found => Ok(found),
+        }
+    }
+
+    /// Opens a blob for reading, if it is here; with its size.
+    pub async fn read_here(
+        &self,
+        kind: BlobKind,
+        digest: &Digest,
+    ) -> io::Result<Option<(tokio::fs::File, u64)>> {
         match tokio::fs::File::open(self.path(kind, digest)).await {
             Ok(file) => {
                 let bytes = file.metadata().await?.len();

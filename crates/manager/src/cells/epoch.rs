@@ -33,6 +33,11 @@ async fn find_epoch(core: &Core, obeyed: u64) -> Result<u64, StoreError> {
     }
     let fence = core.fence().ok_or(StoreError::Fenced(core.manager))?;
     let raised = core.store.raise_epoch(fence, obeyed).await?;
-    tracing::warn!(stored, obeyed, raised, "the store was set back or made anew: its epoch is raised above the cells'");
+    tracing::warn!(
+        stored,
+        obeyed,
+        raised,
+        "the store was set back or made anew: its epoch is raised above the cells'"
+    );
     Ok(raised)
 }

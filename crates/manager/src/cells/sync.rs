@@ -60,6 +60,9 @@ async fn answer(core: &Core, message: Message) {
     if !super::epoch::reach(core, request.epoch).await {
         return;
     }
+    // Another manager may have told the cell something newer: an older set must not come behind it. Without a store nobody
+    // can tell anything newer.
+    core.catch_up().await;
     let page = find_page(core, &request);
     if let Err(error) = core.bus.publish(&reply, encode(&page).into()).await {
         tracing::debug!(cell = %request.cell, %error, "an answer to a cell was not sent");

@@ -22,7 +22,7 @@ impl Core {
         writes: Vec<Write>,
         idempotency: Option<String>,
     ) -> Result<Commit, CommitError> {
-        let fence = self.fence().ok_or(CommitError::NotMember)?;
+        let fence = self.fence_to_write().ok_or(CommitError::NotMember)?;
         match self.store.commit(Transaction { writes, fence: Some(fence), idempotency }).await {
             Ok(commit) => {
                 self.store_seen(true);

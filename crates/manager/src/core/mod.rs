@@ -3,10 +3,13 @@
 //! Invariants: no lock is held across an await; the cache is complete at its revision; a manager without a fence writes
 //! nothing.
 
+mod barrier;
 pub mod cache;
 pub mod clock;
 mod commit;
 pub mod keys;
+pub mod load;
+pub mod members;
 pub mod outcome;
 pub mod ownership;
 pub mod placing;
@@ -16,16 +19,32 @@ pub mod soft;
 use crate::settings::ManagerSettings;
 use cache::Cache;
 use clock::Clock;
+use members::Members;
 use ownership::Ownership;
 use placing::PlacingLedger;
 use soft::SoftState;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use tokio::sync::{Notify, broadcast, watch};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
 use towpath_bus::Bus;
 use towpath_store::{Fence, Store};
 use towpath_types::{InstanceId, ManagerId, OperationId};
+
+tokio::task_local! {
+    /// The membership for which a task works.
+    static ACTING: Fence;
+}
+
+/// A membership, and until when nobody can have ended it.
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    fence: Fence,
+    until: Instant,
+}
 
 /// Shared by all parts of one manager.
 pub struct Core {
@@ -45,16 +64,22 @@ pub struct Core {
     pub cache: Cache,
     /// Which manager owns what.
     pub ownership: Ownership,
+    /// The managers, as this one knows them.
+    pub members: Members,
     /// Room that plans have taken.
     pub(crate) placing: PlacingLedger,
-    fence: RwLock<Option<Fence>>,
+    standing: watch::Sender<Option<Standing>>,
     api_address: OnceLock<SocketAddr>,
+    /// How much there is to do.
+    pub load: load::Load,
     epoch: AtomicU64,
+    /// The epoch at which this manager joined: what was sent to it before is not for this membership.
+    pub(crate) joined_epoch: AtomicU64,
     /// Time in the newest operation's id.
     newest_operation_ms: AtomicU64,
     store_up: AtomicBool,
+    barrier: barrier::Barrier,
     steps: broadcast::Sender<Arc<cache::CacheStep>>,
-    membership_lost: Notify,
     cache_loaded: watch::Sender<bool>,
     stopping: watch::Sender<bool>,
 }
@@ -75,16 +100,19 @@ impl Core {
             manager,
             soft: SoftState::new(clock.clone()),
             ownership: Ownership::new(manager),
+            members: Members::default(),
             placing: PlacingLedger::new(clock.clone()),
             clock,
             cache: Cache::default(),
-            fence: RwLock::new(None),
+            standing: watch::Sender::new(None),
             api_address: OnceLock::new(),
+            load: load::Load::default(),
             epoch: AtomicU64::new(0),
+            joined_epoch: AtomicU64::new(0),
             newest_operation_ms: AtomicU64::new(0),
             store_up: AtomicBool::new(true),
+            barrier: barrier::Barrier::default(),
             steps: broadcast::channel(1024).0,
-            membership_lost: Notify::new(),
             cache_loaded: watch::Sender::new(false),
             stopping: watch::Sender::new(false),
         })
@@ -92,26 +120,67 @@ impl Core {
 
     /// The fence under which this manager writes; `None` while it is no member.
     pub fn fence(&self) -> Option<Fence> {
-        *self.fence.read().unwrap_or_else(PoisonError::into_inner)
+        self.standing.borrow().map(|standing| standing.fence)
     }
 
-    /// Takes up membership.
+    /// Whether this manager may tell cells and gateways anything: it is a member, and its last heartbeat is so fresh that
+    /// nobody can have evicted it since. (Writes need no such care: the store refuses those of an evicted one.)
+    pub fn may_act(&self) -> bool {
+        self.standing.borrow().is_some_and(|standing| Instant::now() < standing.until)
+    }
+
+    /// Takes up membership, or gives it up.
     pub(crate) fn set_fence(&self, fence: Option<Fence>) {
-        *self.fence.write().unwrap_or_else(PoisonError::into_inner) = fence;
+        let until = Instant::now() + self.lease();
+        self.standing.send_replace(fence.map(|fence| Standing { fence, until }));
+    }
+
+    /// A heartbeat that was sent at this moment has arrived.
+    pub(crate) fn renew(&self, fence: Fence, sent: Instant) {
+        let until = sent + self.lease();
+        self.standing.send_if_modified(|present| {
+            if let Some(standing) = present.as_mut().filter(|standing| standing.fence == fence) {
+                standing.until = until;
+            }
+            false
+        });
+    }
+
+    fn lease(&self) -> Duration {
+        Duration::from_millis(self.settings.evict_after_ms)
     }
 
     /// Gives up a membership that the store refused, unless a newer one is there already.
     pub(crate) fn lose_membership(&self, fence: Fence) {
-        let mut present = self.fence.write().unwrap_or_else(PoisonError::into_inner);
-        if *present == Some(fence) {
-            *present = None;
-            self.membership_lost.notify_one();
-        }
+        self.standing.send_if_modified(|present| {
+            let lost = present.is_some_and(|standing| standing.fence == fence);
+            if lost {
+                *present = None;
+            }
+            lost
+        });
     }
 
-    /// Wakes when [`Core::lose_membership`] took effect.
-    pub(crate) async fn membership_lost(&self) {
-        self.membership_lost.notified().await;
+    /// Resolves when this membership has ended, at once if it has already.
+    pub(crate) async fn lost(&self, fence: Fence) {
+        let mut standing = self.standing.subscribe();
+        let ended = |present: &Option<Standing>| present.is_none_or(|standing| standing.fence != fence);
+        drop(standing.wait_for(ended).await);
+    }
+
+    /// Does work for one membership: what it writes after that has ended is refused, even when this manager is a member
+    /// anew by then.
+    pub(crate) fn acting<F: Future>(&self, fence: Fence, work: F) -> impl Future<Output = F::Output> {
+        ACTING.scope(fence, work)
+    }
+
+    /// The fence for a write: that of the membership for which the present work is done.
+    pub(crate) fn fence_to_write(&self) -> Option<Fence> {
+        let present = self.fence()?;
+        match ACTING.try_with(|fence| *fence) {
+            Ok(fence) if fence != present => None,
+            _ => Some(present),
+        }
     }
 
     /// Where others reach this manager's API, for example `http://10.0.0.1:7700`.

@@ -1,7 +1,9 @@
 //! Which manager owns a resource: this manager's copy of the ring.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::watch;
 use towpath_plan::ring::{Member, Ring};
 use towpath_types::ManagerId;
 
@@ -9,36 +11,55 @@ use towpath_types::ManagerId;
 #[derive(Debug)]
 pub struct Ownership {
     me: ManagerId,
-    ring: RwLock<Arc<Ring>>,
+    /// This manager hands over and goes.
+    leaving: AtomicBool,
+    ring: watch::Sender<Arc<Ring>>,
 }
 
 impl Ownership {
-    /// Alone until the table is read. A manager is always in its own ring: whether it may act is the fence's business.
+    /// Alone until the table is read. A manager is always in its own ring, unless it leaves: whether it may act is the
+    /// fence's business.
     pub(super) fn new(me: ManagerId) -> Self {
-        Self { me, ring: RwLock::new(Arc::new(ring_of(&BTreeSet::from([me])))) }
+        let ring = watch::Sender::new(Arc::new(ring_of(&BTreeSet::from([me]))));
+        Self { me, leaving: AtomicBool::new(false), ring }
     }
 
     /// Takes over the members of the table; says whether anything changed.
     pub(crate) fn set_members(&self, members: impl IntoIterator<Item = ManagerId>) -> bool {
         let mut members: BTreeSet<ManagerId> = members.into_iter().collect();
-        members.insert(self.me);
-        let present = self.ring();
-        if present.members().iter().eq(&members) {
+        if self.leaving.load(Ordering::Relaxed) {
+            members.remove(&self.me);
+        }
+        if members.is_empty() || !self.leaving.load(Ordering::Relaxed) {
+            members.insert(self.me);
+        }
+        if self.ring().members().iter().eq(&members) {
             return false;
         }
-        let fresh = Arc::new(ring_of(&members));
-        *self.ring.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        self.ring.send_replace(Arc::new(ring_of(&members)));
         true
+    }
+
+    /// Others own from now on what this manager owned, if there are any.
+    pub(crate) fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+        let others: Vec<ManagerId> = self.ring().members().to_vec();
+        self.set_members(others);
     }
 
     /// The ring as it is now.
     pub fn ring(&self) -> Arc<Ring> {
-        self.ring.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.ring.borrow().clone()
+    }
+
+    /// Follows the ring.
+    pub fn watch(&self) -> watch::Receiver<Arc<Ring>> {
+        self.ring.subscribe()
     }
 
     /// The owner of a resource, by its name.
     pub fn owner(&self, resource: &str) -> ManagerId {
-        self.ring().owner(resource).unwrap_or(self.me)
+        self.ring.borrow().owner(resource).unwrap_or(self.me)
     }
 
     /// Whether this manager owns a resource.
@@ -57,9 +78,12 @@ fn ring_of(members: &BTreeSet<ManagerId>) -> Ring {
 mod tests {
     use super::*;
 
+    fn id(n: u8) -> ManagerId {
+        ManagerId::mint(1, [n; 10])
+    }
+
     #[test]
     fn a_manager_never_drops_itself_from_its_own_ring() {
-        let id = |n: u8| ManagerId::mint(1, [n; 10]);
         let ownership = Ownership::new(id(1));
         assert!(ownership.is_mine("anything"));
         assert!(!ownership.set_members([]), "an empty table changes nothing");
@@ -67,5 +91,18 @@ mod tests {
         assert!(ownership.set_members([id(2), id(3)]));
         assert!(!ownership.set_members([id(3), id(1), id(2)]));
         assert_eq!(ownership.ring().members(), [id(1), id(2), id(3)]);
+    }
+
+    #[test]
+    fn who_leaves_hands_over_to_the_others_if_there_are_any() {
+        let ownership = Ownership::new(id(1));
+        ownership.set_members([id(2)]);
+        ownership.leave();
+        assert_eq!(ownership.ring().members(), [id(2)]);
+        ownership.set_members([id(1), id(2), id(3)]);
+        assert_eq!(ownership.ring().members(), [id(2), id(3)]);
+        let alone = Ownership::new(id(1));
+        alone.leave();
+        assert!(alone.is_mine("anything"), "there is nobody else");
     }
 }

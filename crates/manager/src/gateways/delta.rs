@@ -117,7 +117,7 @@ impl Teller {
             payload = encode(&gap);
         }
         self.told = to;
-        if !core.ownership.is_mine(RESOURCE) {
+        if !core.ownership.is_mine(RESOURCE) || !core.may_act() {
             // Another manager tells. What it knows earlier or later must not be mixed in.
             return;
         }
@@ -135,8 +135,8 @@ mod tests {
     use crate::settings::ManagerSettings;
     use serde_json::json;
     use towpath_bus::{Bus, MemoryBus, Subscription};
-    use towpath_store::{Change, SqliteStore};
-    use towpath_types::{Generation, ManagerId, Record};
+    use towpath_store::{Change, Fence, SqliteStore};
+    use towpath_types::{Generation, Incarnation, ManagerId, Record};
     use towpath_wire::decode;
 
     struct Told {
@@ -156,6 +156,7 @@ mod tests {
             let settings = ManagerSettings::new(dir.path());
             let core = Core::new(settings, store, Arc::new(bus), ManagerId::mint(1, [1; 10]));
             core.cache.load(vec![], Revision(1));
+            core.set_fence(Some(Fence { manager: core.manager, incarnation: Incarnation(1) }));
             let teller = Teller { told: Revision(1), seen: Revision(1), next: Instant::now() };
             Self { core, deltas, teller, _dir: dir }
         }

@@ -2,7 +2,6 @@
 
 use crate::fleet::{Fleet, SOON, app, until};
 use serde_json::json;
-use std::time::Duration;
 use towpath_manager::core::keys;
 use towpath_store::{Expect, Write};
 use towpath_types::spec::RouteSpec;
@@ -49,9 +48,7 @@ async fn a_revision_that_changes_no_item_is_served_soon_and_an_idle_manager_give
     until("it has the table", || gateway.snapshots() == 1).await;
     fleet.put(keys::token_key("x"), json!({"hash": crate::fleet::release(1), "role": "viewer"})).await;
     let revision = fleet.core().cache.revision();
-    let begun = tokio::time::Instant::now();
     assert!(fleet.core().wait_revision_served(revision, SOON).await);
-    assert!(begun.elapsed() < Duration::from_secs(1));
     let before = gateway.deltas().len();
     until("signs of life", || gateway.deltas().len() >= before + 2).await;
     assert!(gateway.deltas().last().unwrap().put.is_empty());

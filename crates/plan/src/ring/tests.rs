@@ -50,6 +50,22 @@ fn shares_are_even_and_follow_weights() {
 }
 
 #[test]
+fn shares_add_up_to_all_and_tell_what_is_owned() {
+    assert_eq!(Ring::new(&[]).shares(), []);
+    assert_eq!(ring([1]).shares().len(), 1);
+    for n in [1_u16, 2, 3, 10] {
+        let ring = ring(0..n);
+        let sum: f64 = ring.shares().iter().map(|(_, share)| share).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{n}: {sum}");
+        let names = names(20_000);
+        for (manager, share) in ring.shares() {
+            let owned = names.iter().filter(|name| ring.owner(name) == Some(manager)).count();
+            assert!((owned as f64 / 20_000.0 - share).abs() < 0.02, "{n}: {share} {owned}");
+        }
+    }
+}
+
+#[test]
 fn joining_and_leaving_move_little_and_only_to_or_from_the_one() {
     let names = names(50_000);
     for n in [2_u16, 3, 5, 10, 20] {

@@ -30,6 +30,7 @@ pub(crate) const KEYS: &[Key] = &[
     one("api.listen", "TOWPATH_API_LISTEN"),
     one("api.advertise", "TOWPATH_API_ADVERTISE"),
     one("api.max_upload", "TOWPATH_API_MAX_UPLOAD"),
+    one("manager.evict_after", "TOWPATH_MANAGER_EVICT_AFTER"),
     Key { path: "gateway.listen", env: "TOWPATH_GATEWAY_LISTEN", list: true },
     one("gateway.workers", "TOWPATH_GATEWAY_WORKERS"),
     one("gateway.admin", "TOWPATH_GATEWAY_ADMIN"),

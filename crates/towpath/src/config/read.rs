@@ -42,6 +42,7 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
         log_json: top.choice("log_format", &[("text", false), ("json", true)]).unwrap_or(false),
         drain: top.parsed("drain").unwrap_or(Millis::secs(30)),
         api: api(&table("api")),
+        evict_after: manager(&table("manager")),
         rollout: rollout(&table("rollout")),
         gateway: gateway(&table("gateway")),
         cell: cell(role, &table("cell")),
@@ -108,6 +109,15 @@ fn api(fields: &Fields<'_>) -> ApiSettings {
     };
     fields.refuse_rest();
     settings
+}
+
+fn manager(fields: &Fields<'_>) -> Option<Millis> {
+    let evict_after = fields.parsed::<Millis>("evict_after");
+    if evict_after.is_some_and(|time| time.0 < 3_000) {
+        fields.wrong("evict_after", "it is shorter than 3s", "heartbeats come every 2s");
+    }
+    fields.refuse_rest();
+    evict_after
 }
 
 fn rollout(fields: &Fields<'_>) -> RolloutSettings {

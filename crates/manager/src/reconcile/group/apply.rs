@@ -41,6 +41,9 @@ pub(super) async fn apply(
 
 /// Tells a cell that what it should run has changed. A loss is healed by its next announcement, which says how far it is.
 pub(crate) async fn poke(core: &Core, cell: CellId, revision: Revision) {
+    if !core.may_act() {
+        return;
+    }
     let poke = CellPoke { epoch: core.epoch(), revision };
     if let Err(error) = core.bus.publish(&subject::cell_poke(cell), encode(&poke).into()).await {
         tracing::debug!(%cell, %error, "a cell could not be told of a change");

@@ -28,10 +28,10 @@ pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef
         mailboxes.set_settled(&name, true);
         return None;
     }
-    let Some(fence) = core.fence() else { return Some(RETRY) };
+    let Some(fence) = core.fence().filter(|_| core.may_act()) else { return Some(later()) };
     if *core.bus.state().borrow() == BusState::Down {
         // Neither can anybody be told, nor does silence say anything: what stands stays.
-        return Some(RETRY);
+        return Some(later());
     }
     let Some(plan) = plan_next(core, &name) else {
         // Gone: whoever deleted it took its instances with it.
@@ -50,13 +50,18 @@ pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef
     drop(reservation);
     match applied {
         Ok(()) => Some(wake),
-        Err(error) if error.is_transient() => Some(RETRY),
+        Err(error) if error.is_transient() => Some(later()),
         Err(error) => {
             // A conflict: somebody else wrote it, and the feed brings what; look again soon.
             tracing::debug!(group = %name, %error, "the plan was overtaken");
             Some(Duration::from_millis(20))
         }
     }
+}
+
+/// While nothing can be done: looked at again after a while, not all groups in one instant when it can be done again.
+fn later() -> Duration {
+    RETRY + RETRY.mul_f64(fastrand::f64() * 3.0)
 }
 
 /// A plan with what it was made from.

@@ -1,0 +1,299 @@
+//! Changes go to the manager that owns what they change; clients do not notice.
+//!
+//! Whoever got the request sends it on over the bus, with a key by which it is done once however often it is sent. When the
+//! ring changes meanwhile it goes to the new owner; a manager that is not the owner says so and does nothing.
+
+use super::ApiState;
+use super::problem::{Outcome, Problem, REQUEST_ID};
+use crate::core::Core;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use std::time::Duration;
+use tokio::time::Instant;
+use towpath_bus::{BusError, BusState};
+use towpath_types::{ErrorCode, ManagerId, SpaceRef};
+use towpath_wire::manager::{ApiCall, ApiReply, MAX_HOPS};
+use towpath_wire::{decode, encode, subject};
+
+/// Name of the service in subjects.
+pub(super) const SERVICE: &str = "api";
+/// Bodies over this size are worked on where they arrived: they might not fit into a message.
+const MOST_BYTES: usize = 400_000;
+/// Time beyond an eviction that a request waits for an owner that answers.
+const BEYOND_EVICTION: Duration = Duration::from_secs(4);
+/// Longest wait for an answer to a request that waits for gateways itself.
+const WAITING: Duration = Duration::from_secs(125);
+/// Pause before an owner that could not be reached is tried again, if the ring does not change before.
+const AGAIN: Duration = Duration::from_millis(250);
+/// Requests that one manager has on their way at a time; further ones are told to come back.
+pub(super) const MOST_FORWARDED: usize = 1024;
+
+/// Headers that go with a request.
+const SENT: [HeaderName; 6] = [
+    header::AUTHORIZATION,
+    header::CONTENT_TYPE,
+    header::ACCEPT,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    REQUEST_ID,
+];
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// W3C trace context.
+pub(super) const TRACE: HeaderName = HeaderName::from_static("traceparent");
+
+/// Marks a request that another manager has sent on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Forwarded {
+    /// How often it was sent on.
+    pub(super) hops: u8,
+    /// Nothing is begun after this.
+    pub(super) until: Instant,
+}
+
+/// Marks the answer that nothing was done, since somebody else owns it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NotMine;
+
+/// What a try at an owner came to.
+enum Try {
+    Answer(Response),
+    /// It could not be reached, or is not the owner; nothing is known to have been done.
+    Elsewhere,
+    /// Work on it here.
+    Here,
+}
+
+/// Sends changes to their owner, and does those that are this manager's own.
+pub(super) async fn to_owner(State(state): State<ApiState>, request: Request, next: Next) -> Response {
+    let core = &state.core;
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let alone = core.ownership.ring().members() == [core.manager];
+    if !changes {
+        return next.run(request).await;
+    }
+    if alone || !has_owner(&request) || is_large(request.headers()) {
+        return run_here(core, request, next).await;
+    }
+    let forwarded = request.extensions().get::<Forwarded>().copied();
+    let (parts, body) = request.into_parts();
+    let body = match Limited::new(body, MOST_BYTES * 4).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(_) => {
+            return Problem::new(
+                ErrorCode::Malformed,
+                "the body could not be read to its end, or is too large",
+            )
+            .into_response();
+        }
+    };
+    let here = |parts: Parts, body: Bytes| Request::from_parts(parts, Body::from(body));
+    let (Some(resource), Ok(text)) = (find_resource(&parts, &body), std::str::from_utf8(&body)) else {
+        return run_here(core, here(parts, body), next).await;
+    };
+    if core.ownership.is_mine(&resource) || text.len() > MOST_BYTES {
+        return run_here(core, here(parts, body), next).await;
+    }
+    if forwarded.is_some_and(|forwarded| forwarded.hops >= MAX_HOPS) {
+        return not_mine();
+    }
+    let Ok(_slot) = state.forwards.clone().try_acquire_owned() else {
+        return Problem::new(ErrorCode::Busy, "too many requests are on their way to other managers")
+            .retry_after(Duration::from_secs(1))
+            .into_response();
+    };
+    let call = call_of(core, &parts, text, forwarded);
+    match deliver(core, &resource, call, forwarded, has_wait(&parts)).await {
+        Ok(Some(response)) => response,
+        Ok(None) => run_here(core, here(parts, body), next).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// The answer that nothing was done.
+pub(super) fn not_mine() -> Response {
+    let mut response = StatusCode::MISDIRECTED_REQUEST.into_response();
+    response.extensions_mut().insert(NotMine);
+    response
+}
+
+/// Runs the handler. What it writes counts only as long as this membership lasts.
+async fn run_here(core: &Core, request: Request, next: Next) -> Response {
+    match core.fence() {
+        Some(fence) => core.acting(fence, next.run(request)).await,
+        None => next.run(request).await,
+    }
+}
+
+/// Tries owner after owner. `None` = it is to be worked on here.
+async fn deliver(
+    core: &Core,
+    resource: &str,
+    mut call: ApiCall,
+    forwarded: Option<Forwarded>,
+    waits: bool,
+) -> Outcome<Option<Response>> {
+    let patience = Duration::from_millis(core.settings.evict_after_ms) + BEYOND_EVICTION;
+    let until = forwarded.map_or(Instant::now() + patience, |forwarded| forwarded.until);
+    let mut ring = core.ownership.watch();
+    loop {
+        ring.mark_unchanged();
+        let owner = core.ownership.owner(resource);
+        if owner == core.manager {
+            return Ok(None);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Problem::new(
+                ErrorCode::StoreUnavailable,
+                format!(
+                    "the manager that owns this ({}) does not answer; it may have been done or not",
+                    owner.short()
+                ),
+            )
+            .retry_after(Duration::from_secs(1)));
+        }
+        call.deadline_ms = u64::try_from(left.as_millis()).unwrap_or_default();
+        call.epoch = core.epoch();
+        let longest = if waits { WAITING } else { left };
+        let tried = tokio::select! {
+            tried = try_owner(core, owner, &call, longest) => tried,
+            // Who is no longer the owner will not, or must not, answer.
+            _ = ring.wait_for(|ring| ring.owner(resource) != Some(owner)) => continue,
+        };
+        match tried {
+            Try::Answer(response) => return Ok(Some(response)),
+            Try::Here => return Ok(None),
+            // The one that sent it here tries again when the ring has settled.
+            Try::Elsewhere if forwarded.is_some() => return Ok(Some(not_mine())),
+            Try::Elsewhere => {
+                let pause = AGAIN.mul_f64(0.5 + fastrand::f64()).min(left);
+                let changed = ring.wait_for(|ring| ring.owner(resource) != Some(owner));
+                drop(tokio::time::timeout(pause, changed).await);
+            }
+        }
+    }
+}
+
+async fn try_owner(core: &Core, owner: ManagerId, call: &ApiCall, longest: Duration) -> Try {
+    let reply = core.bus.request(&subject::service(SERVICE, owner), encode(call).into(), longest).await;
+    match reply.map(|payload| decode::<ApiReply>(&payload)) {
+        Ok(Ok(ApiReply::Answer { status, headers, body })) => Try::Answer(response_of(status, headers, body)),
+        // Without a bus there is no owner to be reached; conditions and fences in the store keep order.
+        Err(BusError::Unreachable(_)) if *core.bus.state().borrow() == BusState::Down => Try::Here,
+        Err(BusError::TooLarge(_)) => Try::Here,
+        Ok(Ok(ApiReply::NotMine { .. }) | Err(_)) | Err(_) => Try::Elsewhere,
+    }
+}
+
+fn call_of(core: &Core, parts: &Parts, body: &str, forwarded: Option<Forwarded>) -> ApiCall {
+    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    let mut headers: Vec<(String, String)> = SENT
+        .iter()
+        .filter_map(|name| Some((name.as_str().to_owned(), text(parts.headers.get(name)?))))
+        .collect();
+    let correlation = parts.headers.get(REQUEST_ID).map(text).unwrap_or_default();
+    // Sent again to a new owner it is the same request.
+    let key = parts.headers.get(IDEMPOTENCY_KEY).map(text);
+    let key = key.unwrap_or_else(|| format!("forwarded-{}", uuid::Uuid::new_v4().simple()));
+    headers.push((IDEMPOTENCY_KEY.as_str().to_owned(), key));
+    ApiCall {
+        epoch: core.epoch(),
+        correlation,
+        trace: parts.headers.get(TRACE).map(text),
+        deadline_ms: 0,
+        hops: forwarded.map_or(0, |forwarded| forwarded.hops) + 1,
+        method: parts.method.to_string(),
+        target: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+        headers,
+        body: body.to_owned(),
+    }
+}
+
+fn response_of(status: u16, headers: Vec<(String, String)>, body: String) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().append(name, value);
+        }
+    }
+    response
+}
+
+fn is_large(headers: &HeaderMap) -> bool {
+    let length =
+        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    length.is_some_and(|length| length > MOST_BYTES)
+}
+
+fn has_wait(parts: &Parts) -> bool {
+    parts
+        .uri
+        .query()
+        .is_some_and(|query| form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "wait"))
+}
+
+/// Endpoints that change something which has an owner. Uploads, and what changes nothing, stay where they arrive.
+fn has_owner(request: &Request) -> bool {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
+    ["/v1/apps/", "/v1/lanes", "/v1/space", "/v1/routes", "/v1/tokens"]
+        .iter()
+        .any(|start| path.starts_with(start))
+}
+
+/// The name on the ring of what a request changes: the app, the space, the route's host, or the tokens.
+fn find_resource(parts: &Parts, body: &[u8]) -> Option<String> {
+    let query: Vec<(String, String)> =
+        form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
+    let find = |wanted: &str| query.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+    let first = SpaceRef::first();
+    let org = find("org").unwrap_or_else(|| first.org.to_string());
+    let space = find("space").unwrap_or_else(|| first.space.to_string());
+    let mut segments = parts.uri.path().split('/').skip(2);
+    match segments.next()? {
+        "apps" => Some(format!("{org}/{space}/{}", segments.next().filter(|app| !app.is_empty())?)),
+        "lanes" | "space" => Some(format!("{org}/{space}")),
+        "routes" => {
+            let named = || {
+                serde_json::from_slice::<serde_json::Value>(body).ok()?["host"].as_str().map(str::to_owned)
+            };
+            Some(find("host").or_else(named)?.to_ascii_lowercase())
+        }
+        "tokens" => Some("tokens".to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(target: &str, body: &str) -> Option<String> {
+        let (parts, ()) = http::Request::post(target).body(()).unwrap().into_parts();
+        find_resource(&parts, body.as_bytes())
+    }
+
+    #[test]
+    fn changes_belong_to_the_owner_of_what_they_change() {
+        for (target, body, expected) in [
+            ("/v1/apps/shop/releases", "{}", Some("default/default/shop")),
+            ("/v1/apps/shop?org=o&space=s", "", Some("o/s/shop")),
+            ("/v1/apps/shop/groups/base/restart", "", Some("default/default/shop")),
+            ("/v1/lanes/x?space=s", "", Some("default/s")),
+            ("/v1/space", "{}", Some("default/default")),
+            ("/v1/routes", r#"{"host":"A.Example","path":"/"}"#, Some("a.example")),
+            ("/v1/routes?host=a.example", "", Some("a.example")),
+            ("/v1/routes", "no json", None),
+            ("/v1/tokens/x", "", Some("tokens")),
+            ("/v1/explain", "{}", None),
+        ] {
+            assert_eq!(resource(target, body).as_deref(), expected, "{target}");
+        }
+    }
+}
