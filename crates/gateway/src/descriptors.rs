@@ -2,6 +2,7 @@
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::fs::File;
 use std::io;
 
 /// Permits this process as many as the system lets it, and warns where that is fewer than its own limit of connections
@@ -24,6 +25,26 @@ pub(crate) fn raise_limit(connections: usize) {
             connections,
             "fewer files may be open than limits.connections; clients may be turned away before that"
         );
+    }
+}
+
+/// A descriptor that is kept for the moment when there is no other: with it a client can be told.
+pub(crate) struct LastDescriptor(Option<File>);
+
+impl LastDescriptor {
+    /// Takes one.
+    pub(crate) fn new() -> Self {
+        Self(File::open("/dev/null").ok())
+    }
+
+    /// Lets it go.
+    pub(crate) fn free(&mut self) {
+        self.0 = None;
+    }
+
+    /// Takes one again, if there is one.
+    pub(crate) fn keep(&mut self) {
+        *self = Self::new();
     }
 }
 

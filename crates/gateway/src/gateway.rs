@@ -1,6 +1,7 @@
 //! The gateway as a whole: what starts, in which order, and how it ends.
 
 use crate::access_log::{self, LogWriter};
+use crate::client::open_connections::OpenConnections;
 use crate::client::{listen, tls};
 use crate::control::{self, ControlParts, Identity};
 use crate::metrics::Registry;
@@ -87,6 +88,7 @@ impl Gateway {
         let sticky = StickyKey::load(&settings.data_dir).map_err(data_dir)?;
         let log = access_log::start(&settings.access_log, &settings.data_dir).map_err(data_dir)?;
         let registry = Arc::new(Registry::new(settings.workers));
+        let open_connections = OpenConnections::new(settings.limits.connections);
         let state = control::load_state(&settings);
         let shared = SharedTable::new(control::view_of(&state), settings.workers);
         let (drain, drained) = watch::channel(None);
@@ -111,6 +113,7 @@ impl Gateway {
                 registry: registry.clone(),
                 log: log.buffer(&registry, index),
                 sticky: sticky.clone(),
+                open_connections: open_connections.clone(),
                 sockets,
             };
             gateway.workers.push(worker_thread::spawn(parts, drained.clone()).map_err(GatewayError::Thread)?);

@@ -22,6 +22,7 @@ mod local_exec;
 mod metrics;
 mod net_block;
 mod request;
+mod seldom;
 mod settings;
 mod sticky;
 mod table;

@@ -1,6 +1,7 @@
 //! What the tasks of one worker thread share. Nothing in here is shared between threads but what says so.
 
 use crate::access_log::{AccessLine, LogBuffer};
+use crate::client::open_connections::OpenConnections;
 use crate::clock;
 use crate::deadline::Deadlines;
 use crate::metrics::{APPS_MAX, AppMetrics, Registry, WorkerMetrics};
@@ -35,6 +36,10 @@ pub(crate) struct Worker {
     pub(crate) piece: RefCell<Vec<u8>>,
     /// Empty header maps whose memory is used again.
     spare_maps: RefCell<Vec<HeaderMap>>,
+    /// Client connections of the process.
+    pub(crate) open_connections: OpenConnections,
+    /// Held once more by each task that turns a client away.
+    pub(crate) turning_away: Rc<()>,
     /// Set once: no new requests on old connections.
     pub(crate) draining: Cell<bool>,
     registry: Arc<Registry>,
@@ -61,6 +66,7 @@ impl Worker {
         registry: Arc<Registry>,
         log: LogBuffer,
         sticky: StickyKey,
+        open_connections: OpenConnections,
     ) -> Rc<Self> {
         let metrics = registry.worker(index);
         let worker = Self {
@@ -73,6 +79,8 @@ impl Worker {
             scratch: RefCell::default(),
             piece: RefCell::default(),
             spare_maps: RefCell::default(),
+            open_connections,
+            turning_away: Rc::default(),
             draining: Cell::new(false),
             registry,
             apps: RefCell::default(),

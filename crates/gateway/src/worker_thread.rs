@@ -2,6 +2,7 @@
 
 use crate::access_log::LogBuffer;
 use crate::client::accept;
+use crate::client::open_connections::OpenConnections;
 use crate::deadline::TICK;
 use crate::metrics::Registry;
 use crate::settings::GatewaySettings;
@@ -31,6 +32,7 @@ pub(crate) struct WorkerParts {
     pub(crate) registry: Arc<Registry>,
     pub(crate) log: LogBuffer,
     pub(crate) sticky: StickyKey,
+    pub(crate) open_connections: OpenConnections,
     pub(crate) sockets: Vec<WorkerSocket>,
 }
 
@@ -54,7 +56,15 @@ pub(crate) fn spawn(
 
 async fn run(parts: WorkerParts, mut drain: watch::Receiver<Drain>) {
     let table = LocalTable::new(parts.shared, parts.index);
-    let worker = Worker::new(parts.index, parts.settings, table, parts.registry, parts.log, parts.sticky);
+    let worker = Worker::new(
+        parts.index,
+        parts.settings,
+        table,
+        parts.registry,
+        parts.log,
+        parts.sticky,
+        parts.open_connections,
+    );
     let ticking = tokio::task::spawn_local(tick(worker.clone()));
     let mut accepting = Vec::new();
     for socket in parts.sockets {

@@ -1,8 +1,10 @@
 //! The one thread that writes the access log, and rotates it.
 
 use super::{LogBuffer, QUEUE};
+use crate::clock;
 use crate::config::AccessLogConfig;
 use crate::metrics::Registry;
+use crate::seldom::Seldom;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -46,10 +48,13 @@ pub(crate) fn start(config: &AccessLogConfig, data_dir: &Path) -> io::Result<Log
         return Ok(LogWriter { full: None, empty, thread: None });
     }
     let mut target = Target::open(config, data_dir)?;
+    let mut warned = Seldom::default();
     let thread = std::thread::Builder::new().name("towpath-log".into()).spawn(move || {
         for mut buffer in lines {
-            if let Err(error) = target.write(&buffer) {
-                tracing::warn!(%error, "the access log cannot be written");
+            if let Err(error) = target.write(&buffer)
+                && let Some(left_out) = warned.now(clock::now_ms())
+            {
+                tracing::warn!(%error, left_out, "the access log cannot be written");
             }
             buffer.clear();
             let _ = back.try_send(buffer);

@@ -2,7 +2,10 @@
 
 use super::conn::{Conn, Scheme};
 use super::stream::ClientStream;
-use super::{h1, h2};
+use super::{h1, h2, turn_away};
+use crate::clock;
+use crate::descriptors::{self, LastDescriptor};
+use crate::seldom::Seldom;
 use crate::worker::Worker;
 use crate::worker_thread::Drain;
 use bytes::Bytes;
@@ -15,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -23,10 +26,8 @@ use tokio_rustls::TlsAcceptor;
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a client above the limit is told.
-const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
-content-length: 97\r\nretry-after: 1\r\nconnection: close\r\n\r\n\
-{\"type\":\"about:blank\",\"title\":\"The gateway is at its limit\",\"status\":503,\"code\":\"overloaded\"}    ";
+/// Pause after a failure to accept that is not about one client.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a connection that has sent nothing yet, or is in its handshake, may hold up a drain.
 const DRAIN_QUIET_MS: u64 = 500;
@@ -39,6 +40,8 @@ pub(crate) async fn run(
     mut drain: watch::Receiver<Drain>,
 ) {
     let tls = tls.map(TlsAcceptor::from);
+    let mut last = LastDescriptor::new();
+    let mut warned = Seldom::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -48,8 +51,14 @@ pub(crate) async fn run(
             Ok((stream, peer)) => accept(&worker, stream, peer, tls.as_ref()),
             Err(error) if is_about_one_client(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "connections cannot be accepted; trying again");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                if let Some(left_out) = warned.now(clock::now_ms()) {
+                    tracing::warn!(%error, left_out, "connections cannot be accepted; trying again");
+                }
+                if descriptors::are_used_up(&error) {
+                    turn_away_with_the_last(&worker, &listener, &mut last, tls.is_some()).await;
+                } else {
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                }
             }
         }
     }
@@ -71,26 +80,35 @@ fn is_about_one_client(error: &io::Error) -> bool {
     )
 }
 
-fn accept(worker: &Rc<Worker>, mut stream: TcpStream, peer: SocketAddr, tls: Option<&TlsAcceptor>) {
-    worker.metrics.accepted.add(1);
-    let most = worker.settings.limits.connections.div_ceil(worker.settings.workers) as u64;
-    if worker.metrics.connections.get() >= most {
-        worker.metrics.turned_away.add(1);
-        if tls.is_none() {
-            tokio::task::spawn_local(async move {
-                let _ = stream.write_all(TURNED_AWAY).await;
-                let _ = stream.shutdown().await;
-                let mut rest = [0; 1024];
-                let _ = tokio::time::timeout(Duration::from_millis(500), stream.read(&mut rest)).await;
-            });
-        }
-        return;
+/// No descriptor is left to accept with. The one that is kept for this moment is: a client that is told so can go
+/// elsewhere, one that waits in the queue cannot.
+async fn turn_away_with_the_last(
+    worker: &Rc<Worker>,
+    listener: &TcpListener,
+    last: &mut LastDescriptor,
+    tls: bool,
+) {
+    last.free();
+    let accepted = poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await;
+    if let Poll::Ready(Ok((stream, peer))) = accepted {
+        worker.metrics.accepted.add(1);
+        turn_away::say(worker, stream, peer, tls, ACCEPT_AGAIN).await;
+    } else {
+        tokio::time::sleep(ACCEPT_AGAIN).await;
     }
+    last.keep();
+}
+
+fn accept(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, tls: Option<&TlsAcceptor>) {
+    worker.metrics.accepted.add(1);
+    let Some(count) = Counted::new(worker) else {
+        turn_away::spawn(worker, stream, peer, tls.is_some());
+        return;
+    };
     let _ = stream.set_nodelay(true);
     let scheme = if tls.is_some() { Scheme::Https } else { Scheme::Http };
     let conn = Conn::new(worker, peer, scheme);
     let tls = tls.cloned();
-    let count = Counted::new(worker.clone());
     tokio::task::spawn_local(async move {
         let _count = count;
         match tls {
@@ -104,15 +122,20 @@ fn accept(worker: &Rc<Worker>, mut stream: TcpStream, peer: SocketAddr, tls: Opt
 struct Counted(Rc<Worker>);
 
 impl Counted {
-    fn new(worker: Rc<Worker>) -> Self {
-        worker.metrics.connections.add(1);
-        Self(worker)
+    /// Counts one more, if the process may have it: the limit is one for all workers, since the kernel deals clients out
+    /// unevenly.
+    fn new(worker: &Rc<Worker>) -> Option<Self> {
+        worker.open_connections.take_one().then(|| {
+            worker.metrics.connections.add(1);
+            Self(worker.clone())
+        })
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.metrics.connections.sub(1);
+        self.0.open_connections.give_back();
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) enum Phase {
     Streaming,
 }
 
-/// The other end of a tunnel, once an instance has agreed to one.
+/// The instance's end of a tunnel, once an instance has agreed to one.
 pub(crate) struct TunnelEnd {
     /// The instance's connection.
     pub(crate) stream: TcpStream,

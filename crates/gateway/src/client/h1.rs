@@ -86,7 +86,7 @@ async fn finish(conn: &Conn, mut stream: ClientStream, read: Bytes, held: Bytes,
     let end = conn.tunnel.borrow_mut().take();
     if let Some(end) = end {
         let first = if held.is_empty() { read } else { [read, held].concat().into() };
-        tunnel::run(conn, stream, first, end).await;
+        tunnel::run(&conn.deadline, stream, first, end).await;
         return;
     }
     if !ended {

@@ -81,6 +81,7 @@ pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
+        .enable_connect_protocol()
         .max_concurrent_streams(limits.h2_streams)
         .max_header_list_size(limits.h2_header_list)
         .max_pending_accept_reset_streams(limits.h2_resets)

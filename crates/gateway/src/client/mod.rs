@@ -6,6 +6,8 @@ pub(crate) mod guarded_io;
 pub(crate) mod h1;
 pub(crate) mod h2;
 pub(crate) mod listen;
+pub(crate) mod open_connections;
 pub(crate) mod stream;
 pub(crate) mod tls;
 pub(crate) mod tunnel;
+mod turn_away;

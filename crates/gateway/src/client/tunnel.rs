@@ -1,7 +1,6 @@
-//! After 101: bytes both ways until both ends are done, or silent for too long.
+//! After 101 (or the 200 to an extended CONNECT): bytes both ways until both ends are done, or silent for too long.
 
-use super::conn::{Conn, TunnelEnd};
-use super::stream::ClientStream;
+use super::conn::TunnelEnd;
 use crate::deadline::Deadline;
 use bytes::{Buf, Bytes};
 use std::future::poll_fn;
@@ -70,15 +69,20 @@ impl Pipe {
 }
 
 /// Runs the tunnel to its end. `first` is what the client has sent already.
-pub(crate) async fn run(conn: &Conn, mut client: ClientStream, first: Bytes, end: TunnelEnd) {
+pub(crate) async fn run(
+    deadline: &Deadline,
+    mut client: impl AsyncRead + AsyncWrite + Unpin,
+    first: Bytes,
+    end: TunnelEnd,
+) {
     let TunnelEnd { mut stream, first: answer, idle_ms, mut record } = end;
     let (mut up, mut down) = (Pipe::new(first), Pipe::new(answer));
-    conn.deadline.clear();
-    conn.deadline.set_in(idle_ms);
+    deadline.clear();
+    deadline.set_in(idle_ms);
     let result = poll_fn(|cx| {
-        let sent = up.poll(cx, &mut client, &mut stream, &conn.deadline, idle_ms)?;
-        let received = down.poll(cx, &mut stream, &mut client, &conn.deadline, idle_ms)?;
-        if (sent.is_ready() && received.is_ready()) || conn.deadline.is_over(cx) {
+        let sent = up.poll(cx, &mut client, &mut stream, deadline, idle_ms)?;
+        let received = down.poll(cx, &mut stream, &mut client, deadline, idle_ms)?;
+        if (sent.is_ready() && received.is_ready()) || deadline.is_over(cx) {
             return Poll::Ready(Ok::<_, io::Error>(()));
         }
         Poll::Pending

@@ -242,9 +242,19 @@ pub(crate) fn judge_method(method: &[u8]) -> Result<(), Refusal> {
     if fits { Ok(()) } else { Err(Refusal::Method) }
 }
 
-/// Whether a target has only characters that may stand in one, in any version of HTTP.
+/// Whether a target has only characters that may stand in one, in any version of HTTP. Those that URLs must escape are
+/// refused here, with a reason, and not by the parser behind; only `"`, `{`, `|` and `}`, which many clients send as they
+/// are, are let pass.
 pub(crate) fn judge_target(target: &[u8]) -> Result<(), Refusal> {
-    let fits = !target.is_empty() && target.iter().all(|&b| (0x21..=0x7e).contains(&b) && b != b'#');
+    let path_len = memchr::memchr(b'?', target).unwrap_or(target.len());
+    let (path, query) = target.split_at_checked(path_len).unwrap_or((target, &[]));
+    // Written without early exit, so that it becomes vector code.
+    let bad = |part: &[u8], more: fn(u8) -> bool| {
+        part.iter().fold(false, |bad, &b| {
+            bad | !(0x21..=0x7e).contains(&b) | matches!(b, b'#' | b'<' | b'>') | more(b)
+        })
+    };
+    let fits = !target.is_empty() && !bad(path, |b| b == b'`') && !bad(query, |b| b == b'"');
     if fits { Ok(()) } else { Err(Refusal::Target) }
 }
 

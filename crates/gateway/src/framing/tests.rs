@@ -231,3 +231,24 @@ fn an_upgrade_that_is_answered_while_its_body_is_under_way_is_remembered() {
         assert_eq!(guard.heads(), heads);
     }
 }
+
+#[test]
+fn a_target_that_passes_is_one_that_the_parser_behind_takes_too() {
+    for byte in 0..=255_u8 {
+        for before in [b"/a".as_slice(), b"/a?b=", b"/?"] {
+            let target = [before, &[byte], b"c"].concat();
+            let taken = http::uri::PathAndQuery::try_from(target.as_slice());
+            let passes = judge_target(&target).is_ok();
+            assert!(!passes || taken.is_ok(), "{}", target.escape_ascii());
+            let must_be_escaped = matches!(byte, 0..=b' ' | b'#' | b'<' | b'>' | 0x7f..);
+            assert!(!(passes && must_be_escaped), "{}", target.escape_ascii());
+        }
+    }
+    for target in ["/a<b", "/a>b", "/a`b", "/?<", "/?a\"b", "/a#b"] {
+        let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(refusal(&text), Some(Refusal::Target), "{target}");
+    }
+    for target in ["/a\"b", "/{id}", "/a|b", "/?q=`{|}", "/[1]", "/a^b\\c"] {
+        assert_eq!(judge_target(target.as_bytes()), Ok(()), "{target}");
+    }
+}

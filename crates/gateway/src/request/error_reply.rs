@@ -1,5 +1,6 @@
 //! Errors that the gateway answers itself: problem+json (RFC 9457), or a small page for people, as `Accept` wishes.
 
+use super::accept;
 use super::record::Record;
 use super::reply::ReplyBody;
 use bytes::Bytes;
@@ -20,7 +21,7 @@ pub(crate) fn make(
     record.error = Some(code);
     record.complete = true;
     let id = String::from_utf8_lossy(record.id.as_bytes()).into_owned();
-    let (text, kind) = if wants_html(headers) {
+    let (text, kind) = if accept::prefers_html(headers) {
         (page(code, detail, &id), "text/html; charset=utf-8")
     } else {
         (problem(code, detail, &id), "application/problem+json")
@@ -43,15 +44,6 @@ pub(crate) fn make(
         *response.body_mut() = ReplyBody::Own(Bytes::from(text), Some(Box::new(record)));
     }
     response
-}
-
-/// Whether the client prefers HTML: it names it and does not put JSON before it.
-fn wants_html(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match (accept.find("text/html"), accept.find("json")) {
-        (Some(html), Some(json)) => html < json,
-        (html, _) => html.is_some(),
-    }
 }
 
 fn problem(code: ErrorCode, detail: &str, id: &str) -> String {
@@ -96,19 +88,6 @@ fn escape(page: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn accepts(value: &'static str) -> HeaderMap {
-        HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(value))])
-    }
-
-    #[test]
-    fn html_goes_to_who_asks_for_it_first() {
-        assert!(wants_html(&accepts("text/html,application/xhtml+xml,*/*;q=0.8")));
-        assert!(wants_html(&accepts("text/html, application/json;q=0.5")));
-        for other in ["*/*", "application/json", "application/json, text/html;q=0.1", ""] {
-            assert!(!wants_html(&accepts(other)), "{other}");
-        }
-    }
 
     #[test]
     fn what_came_from_outside_is_escaped() {

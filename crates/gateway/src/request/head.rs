@@ -128,8 +128,9 @@ fn listed_names(headers: &HeaderMap) -> Vec<HeaderName> {
 }
 
 /// Whether the request asks for a protocol that can be tunnelled.
-pub(crate) fn asks_upgrade(version: Version, headers: &HeaderMap) -> bool {
-    version == Version::HTTP_11
+pub(crate) fn asks_upgrade(record: &Record, headers: &HeaderMap) -> bool {
+    record.asks_upgrade
+        && (record.version == Version::HTTP_11 || record.connect.is_some())
         && offered(headers).next().is_some()
         && headers.get_all(header::CONNECTION).iter().any(|value| has_token(value, b"upgrade"))
 }

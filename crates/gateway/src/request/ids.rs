@@ -78,6 +78,14 @@ pub(crate) fn new_traceparent(worker: &Worker) -> [u8; TRACEPARENT_LEN] {
     text
 }
 
+/// A `Sec-WebSocket-Key`: 16 random bytes (RFC 6455, 4.1). It keeps caches honest and is no secret.
+pub(crate) fn new_websocket_key(worker: &Worker) -> HeaderValue {
+    use base64::Engine;
+    let bytes = [worker.random().to_be_bytes(), worker.random().to_be_bytes()].concat();
+    let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("AAAAAAAAAAAAAAAAAAAAAA=="))
+}
+
 /// Whether a client's `traceparent` is well-formed (W3C Trace Context, 3.2.2), so that it is passed on.
 pub(crate) fn is_traceparent(value: &[u8]) -> bool {
     let hex = |part: Option<&[u8]>| {

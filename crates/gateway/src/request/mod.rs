@@ -5,11 +5,14 @@
 //! follows) → the response streams → counters, log line, the end of the count in flight. The last phase is the `Drop` of
 //! [`record::Record`], so it happens on every exit exactly once.
 
+mod accept;
+mod attempt;
 pub(crate) mod choice;
 pub(crate) mod error_reply;
+pub(crate) mod extended_connect;
 mod forward;
 pub(crate) mod head;
-mod ids;
+pub(crate) mod ids;
 mod origin;
 mod present;
 pub(crate) mod record;
@@ -31,10 +34,13 @@ pub(crate) async fn serve(
     watch: Option<Rc<StreamWatch>>,
     request: Request<Incoming>,
 ) -> Response<ReplyBody> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let number = conn.requests.get() + 1;
-    let headers = parts.headers;
-    let record = Record::start(conn, watch, parts.method, parts.uri, parts.version, &headers);
+    let mut headers = parts.headers;
+    let connect =
+        extended_connect::translate(&conn.worker, &mut parts.method, &mut headers, &mut parts.extensions);
+    let mut record = Record::start(conn, watch, parts.method, parts.uri, parts.version, &headers);
+    record.connect = connect;
     if let Some((refused, refusal)) = record.conn.refused.get()
         && refused == number
     {

@@ -1,6 +1,7 @@
 //! What is known of a request while it lasts. Its `Drop` is the request's end: counters, log line, count in flight.
 
 use super::choice::Chosen;
+use super::extended_connect::Connect;
 use super::ids::RequestId;
 use super::origin;
 use super::present::{Of, Present};
@@ -39,6 +40,8 @@ pub(crate) struct Record {
     pub(crate) complete: bool,
     /// It asked for another protocol (and the guard waits for the answer).
     pub(crate) asks_upgrade: bool,
+    /// It asked so by an extended CONNECT.
+    pub(crate) connect: Option<Connect>,
     pub(crate) progress: Option<Rc<BodyProgress>>,
     /// The peer is one whose forwarding headers are believed.
     pub(crate) trusted: bool,
@@ -96,6 +99,7 @@ impl Record {
             error: None,
             complete: false,
             asks_upgrade: present.has(Of::Upgrade),
+            connect: None,
             progress: None,
             trusted,
             client,
@@ -218,8 +222,10 @@ impl Record {
             && flight.observe(now, outcome).eject
         {
             let endpoint = flight.endpoint();
-            self.conn.worker.metrics.ejections.add(1);
-            self.conn.worker.table.choose(|view| view.table.eject(endpoint, now));
+            let worker = &self.conn.worker;
+            if worker.table.choose(|view| view.table.eject(endpoint, now)) {
+                worker.metrics.ejections.add(1);
+            }
         }
     }
 
@@ -232,9 +238,7 @@ impl Record {
     /// The tunnel has ended.
     pub(crate) fn end_tunnel(&mut self, bytes_in: u64, bytes_out: u64, complete: bool) {
         self.bytes_out = bytes_out;
-        if let Some(progress) = &self.progress {
-            progress.bytes.set(bytes_in);
-        }
+        self.progress.get_or_insert_default().bytes.set(bytes_in);
         self.complete = complete;
     }
 }

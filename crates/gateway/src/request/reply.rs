@@ -3,6 +3,7 @@
 use super::record::Record;
 use crate::buffer;
 use crate::client::conn::{Phase, TunnelEnd};
+use crate::client::tunnel;
 use crate::upstream::h1::{H1Body, H1Reply};
 use crate::upstream::h2::StreamGuard;
 use crate::upstream::pool::PoolKey;
@@ -11,9 +12,11 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use towpath_types::ErrorCode;
 
 /// The body of a response. No `dyn`: what it can be is known.
 pub(crate) enum ReplyBody {
@@ -124,22 +127,36 @@ fn add_headers(record: &Record, headers: &mut HeaderMap) {
     }
 }
 
-/// 101: the response goes out, and then the connection is a tunnel.
+/// 101: the response goes out, and then the connection (or the HTTP/2 stream) is a tunnel.
 fn switch(
-    record: Record,
+    mut record: Record,
     mut response: Response<ReplyBody>,
     protocol: Option<HeaderValue>,
     body: H1Body,
 ) -> Response<ReplyBody> {
     let conn = record.conn.clone();
     conn.worker.metrics.upgrades.add(1);
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    protocol.map(|protocol| response.headers_mut().insert(header::UPGRADE, protocol));
-    conn.switched.set(Some(true));
     let idle_ms = record.chosen.as_ref().map_or(0, |chosen| chosen.endpoint.upstream.timeouts.idle.0);
-    if let Some((upstream, first)) = body.into_tunnel() {
-        *conn.tunnel.borrow_mut() =
-            Some(TunnelEnd { stream: upstream.into_stream(), first, idle_ms, record });
+    let connect = record.connect.take();
+    if connect.is_some() {
+        *response.status_mut() = StatusCode::OK;
+        response.headers_mut().remove(header::SEC_WEBSOCKET_ACCEPT);
+        record.status = StatusCode::OK.as_u16();
+    } else {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        protocol.map(|protocol| response.headers_mut().insert(header::UPGRADE, protocol));
+        conn.switched.set(Some(true));
+    }
+    let Some((upstream, first)) = body.into_tunnel() else { return response };
+    let deadline = record.deadline.clone();
+    let end = TunnelEnd { stream: upstream.into_stream(), first, idle_ms, record };
+    match connect {
+        None => *conn.tunnel.borrow_mut() = Some(end),
+        Some(connect) => drop(tokio::task::spawn_local(async move {
+            if let Some(stream) = connect.stream().await {
+                tunnel::run(&deadline, TokioIo::new(stream), Bytes::new(), end).await;
+            }
+        })),
     }
     response
 }
@@ -168,7 +185,10 @@ impl Stream {
             }),
         };
         if frame.is_pending() && deadline.is_over(cx) {
-            return self.fail(cx, io::ErrorKind::TimedOut.into());
+            // Who has announced more bytes and does not send them has failed. A stream without a length may have nothing
+            // to say (server-sent events, long polls): that it is ended is the gateway's wish.
+            let owed = self.size_left().is_some();
+            return self.fail(cx, io::ErrorKind::TimedOut.into(), owed);
         }
         match ready!(frame) {
             Some(Ok(mut frame)) => {
@@ -182,7 +202,7 @@ impl Stream {
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Some(Err(error)) => self.fail(cx, error),
+            Some(Err(error)) => self.fail(cx, error, true),
             None => {
                 self.complete();
                 Poll::Ready(None)
@@ -204,10 +224,26 @@ impl Stream {
         self.record.completes();
     }
 
-    /// The instance's side broke in the middle: the client sees a response that ends early.
-    fn fail(&mut self, cx: &Context<'_>, error: io::Error) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        self.record.error = Some(towpath_types::ErrorCode::UpstreamFailed);
-        self.record.attempt_fails(true);
+    /// Bytes that are still to come, where that is known.
+    fn size_left(&self) -> Option<u64> {
+        match &self.source {
+            Source::H1(body) => body.left(),
+            Source::H2(body, _) => body.size_hint().exact(),
+        }
+    }
+
+    /// The instance's side broke in the middle, or was silent for too long: the client sees a response that ends early.
+    /// `blame` = by the endpoint's fault.
+    fn fail(
+        &mut self,
+        cx: &Context<'_>,
+        error: io::Error,
+        blame: bool,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let timed_out = error.kind() == io::ErrorKind::TimedOut;
+        self.record.error =
+            Some(if timed_out { ErrorCode::UpstreamTimeout } else { ErrorCode::UpstreamFailed });
+        self.record.attempt_fails(blame);
         self.record.deadline.set_in(self.idle_ms);
         self.broken = Some(error);
         cx.waker().wake_by_ref();
@@ -245,10 +281,7 @@ impl Body for ReplyBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Own(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(stream) => match &stream.source {
-                Source::H1(body) => body.left().map_or_else(SizeHint::default, SizeHint::with_exact),
-                Source::H2(body, _) => body.size_hint(),
-            },
+            Self::Stream(stream) => stream.size_left().map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong in one attempt: whose fault it is, and whether the request may be sent again.
 
+use crate::deadline::Deadline;
 use std::io;
 use towpath_types::ErrorCode;
 
@@ -30,6 +31,9 @@ pub(crate) enum AttemptFault {
     /// The time for the whole request was over before there was a connection: too little was left of it.
     #[error("no time was left for a connection")]
     OutOfTime,
+    /// The request is for a tunnel, which instances that speak HTTP/2 are not asked for.
+    #[error("the instance speaks HTTP/2 and is not asked for a tunnel")]
+    NoTunnel,
     /// The request could not be read from the client.
     #[error("the request's body could not be read")]
     Client(#[source] BodyFault),
@@ -69,24 +73,47 @@ impl AttemptFault {
         match self {
             Self::Connect(_) | Self::ConnectTimeout | Self::Refused => Resend::Always,
             Self::Broken(_) | Self::Silent(_) | Self::Malformed(_) | Self::Timeout => Resend::IfSafe,
-            Self::Client(_) | Self::OutOfTime => Resend::Never,
+            Self::Client(_) | Self::OutOfTime | Self::NoTunnel => Resend::Never,
         }
     }
 
     /// Whether the endpoint is to blame.
     pub(crate) fn is_endpoints(&self) -> bool {
         match self {
-            Self::Connect(error) => !crate::descriptors::are_used_up(error),
-            Self::Client(_) | Self::Refused | Self::OutOfTime => false,
+            Self::Connect(_) => !self.is_shortage(),
+            Self::Client(_) | Self::Refused | Self::OutOfTime | Self::NoTunnel => false,
             Self::ConnectTimeout | Self::Broken(_) | Self::Silent(_) | Self::Malformed(_) | Self::Timeout => {
                 true
             }
         }
     }
 
+    /// The fault of a connection that is not there in time.
+    pub(crate) fn of_late_connect(deadline: &Deadline) -> Self {
+        if deadline.is_cap_over() { Self::OutOfTime } else { Self::ConnectTimeout }
+    }
+
+    /// The fault of a connection as another request sees it that waited for the same one; `None` = it was not the
+    /// connection's.
+    pub(crate) fn of_shared_connect(&self) -> Option<Self> {
+        match self {
+            Self::Connect(error) => Some(Self::Connect(
+                error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error),
+            )),
+            Self::ConnectTimeout => Some(Self::ConnectTimeout),
+            _ => None,
+        }
+    }
+
+    /// Whether this machine had no descriptor or port for a connection.
+    pub(crate) fn is_shortage(&self) -> bool {
+        matches!(self, Self::Connect(error) if crate::descriptors::are_used_up(error))
+    }
+
     /// The code that the client gets when there is no further attempt.
     pub(crate) fn code(&self) -> ErrorCode {
         match self {
+            Self::Connect(_) if self.is_shortage() => ErrorCode::Overloaded,
             Self::Connect(_) | Self::ConnectTimeout => ErrorCode::ConnectFailed,
             Self::Refused | Self::Broken(_) | Self::Silent(_) | Self::Malformed(_) => {
                 ErrorCode::UpstreamFailed
@@ -94,7 +121,7 @@ impl AttemptFault {
             Self::Timeout | Self::OutOfTime => ErrorCode::UpstreamTimeout,
             Self::Client(BodyFault::TooLarge) => ErrorCode::BodyTooLarge,
             Self::Client(BodyFault::Slow) => ErrorCode::ClientTimeout,
-            Self::Client(BodyFault::Malformed | BodyFault::Gone) => ErrorCode::BadRequest,
+            Self::NoTunnel | Self::Client(BodyFault::Malformed | BodyFault::Gone) => ErrorCode::BadRequest,
         }
     }
 }
@@ -108,8 +135,10 @@ mod tests {
         let connect = |code| AttemptFault::Connect(io::Error::from_raw_os_error(code));
         for code in [nix::libc::EMFILE, nix::libc::ENFILE, nix::libc::EADDRNOTAVAIL] {
             assert!(!connect(code).is_endpoints(), "{code}");
+            assert_eq!(connect(code).code(), ErrorCode::Overloaded, "{code}");
         }
         assert!(connect(nix::libc::ECONNREFUSED).is_endpoints());
+        assert_eq!(connect(nix::libc::ECONNREFUSED).code(), ErrorCode::ConnectFailed);
         assert!(AttemptFault::ConnectTimeout.is_endpoints());
     }
 }

@@ -7,6 +7,7 @@
 pub(crate) mod fault;
 pub(crate) mod h1;
 pub(crate) mod h2;
+mod opening;
 pub(crate) mod pool;
 pub(crate) mod request_body;
 

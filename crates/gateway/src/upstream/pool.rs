@@ -3,6 +3,7 @@
 use super::AttemptFault;
 use super::h1::H1Conn;
 use super::h2::H2Conn;
+use super::opening::{Openings, Step};
 use crate::deadline::Deadline;
 use crate::metrics::WorkerMetrics;
 use crate::settings::UpstreamPoolSettings;
@@ -27,6 +28,11 @@ pub(crate) struct PoolKey {
 }
 
 impl PoolKey {
+    #[cfg(test)]
+    pub(crate) fn new(instance: InstanceId, start: u32) -> Self {
+        Self { instance, start }
+    }
+
     /// The key of an endpoint.
     pub(crate) fn of(endpoint: &Endpoint) -> Self {
         Self { instance: endpoint.instance(), start: endpoint.start() }
@@ -61,12 +67,13 @@ pub(crate) struct Pool {
     settings: UpstreamPoolSettings,
     metrics: Arc<WorkerMetrics>,
     kept: RefCell<HashMap<PoolKey, Kept, BuildHasherDefault<IdHasher>>>,
+    openings: Openings,
 }
 
 impl Pool {
     /// An empty pool.
     pub(crate) fn new(settings: UpstreamPoolSettings, metrics: Arc<WorkerMetrics>) -> Rc<Self> {
-        Rc::new(Self { settings, metrics, kept: RefCell::default() })
+        Rc::new(Self { settings, metrics, kept: RefCell::default(), openings: Openings::default() })
     }
 
     /// The most recently used HTTP/1.1 connection that is still open. For a request that must not be sent twice
@@ -113,9 +120,26 @@ impl Pool {
         Some(conn.clone())
     }
 
-    /// Keeps a fresh HTTP/2 connection, shared from now on.
-    pub(crate) fn put_h2(&self, key: PoolKey, conn: H2Conn) {
-        self.kept.borrow_mut().entry(key).or_default().h2.push(conn);
+    /// A new HTTP/2 connection before the deadline, shared from now on: of several requests that need one, one makes it.
+    pub(crate) async fn open_h2(
+        &self,
+        key: PoolKey,
+        address: &Address,
+        deadline: &Deadline,
+    ) -> Result<H2Conn, AttemptFault> {
+        let turn = match self.openings.next(key, self.settings.h2_streams, deadline).await? {
+            Step::Shared(conn) => return Ok(conn),
+            Step::Open(turn) => turn,
+        };
+        let opened = match self.connect(address, deadline).await {
+            Ok(stream) => H2Conn::start(stream, deadline.now_ms()).await,
+            Err(fault) => Err(fault),
+        };
+        if let Ok(conn) = &opened {
+            self.kept.borrow_mut().entry(key).or_default().h2.push(conn.clone());
+        }
+        turn.ends(&opened);
+        opened
     }
 
     /// Closes what has been idle for too long or was closed by its peer.
@@ -148,11 +172,9 @@ impl Pool {
         self.metrics.connects.add(1);
         let connected = poll_fn(|cx| match connecting.as_mut().poll(cx) {
             Poll::Ready(result) => Poll::Ready(result.map_err(AttemptFault::Connect)),
-            Poll::Pending if deadline.is_over(cx) => Poll::Ready(Err(if deadline.is_cap_over() {
-                AttemptFault::OutOfTime
-            } else {
-                AttemptFault::ConnectTimeout
-            })),
+            Poll::Pending if deadline.is_over(cx) => {
+                Poll::Ready(Err(AttemptFault::of_late_connect(deadline)))
+            }
             Poll::Pending => Poll::Pending,
         })
         .await;

@@ -1,6 +1,6 @@
 //! HTTP/2 on both sides, and TLS.
 
-use crate::support::{Raw, Rig, World};
+use crate::support::{Raw, Rig, World, dead_address};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, Version};
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -384,4 +384,26 @@ async fn stalled_uploads_do_not_stop_the_others_of_their_connection() {
     let other = Request::post("http://shop.localhost/body").body(body()).unwrap();
     let answered = async { read(send.clone().send_request(other).await.unwrap()).await.0.len() };
     assert_eq!(tokio::time::timeout(crate::support::PATIENCE, answered).await.unwrap(), 400 * 1024);
+}
+
+#[tokio::test]
+async fn a_burst_of_requests_to_a_cold_instance_shares_one_connection() {
+    let app = HttpApp::start("a");
+    let cold =
+        World::new().app("shop", json!({})).instance_with("shop", app.address(), json!({"protocol": "h2c"}));
+    let spec = json!({"retry": {"retries": 0}, "ejection": {"consecutive": 0, "rate": 0.0}});
+    let dead = json!({"protocol": "h2c"});
+    let rig = Rig::start(cold.app("dead", spec).instance_with("dead", dead_address(), dead)).await;
+    let send = connect(rig.address).await;
+    for (host, status) in [("shop", 200), ("dead", 502)] {
+        let mut burst = Vec::new();
+        for _ in 0..40 {
+            let request = Request::get(format!("http://{host}.localhost/status/200")).body(full("")).unwrap();
+            burst.push(tokio::spawn(send.clone().send_request(request)));
+        }
+        for one in burst {
+            assert_eq!(one.await.unwrap().unwrap().status(), status);
+        }
+    }
+    assert_eq!(app.connections(), 1);
 }

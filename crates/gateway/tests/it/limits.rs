@@ -41,8 +41,8 @@ async fn large_heads_get_431_and_large_bodies_413() {
 async fn slow_heads_get_408_and_idle_connections_are_closed() {
     let app = HttpApp::start("a");
     let settings = |settings: &mut towpath_gateway::GatewaySettings| {
-        settings.timeouts.head_ms = 300;
-        settings.timeouts.keep_alive_ms = 400;
+        settings.timeouts.head_ms = 2_000;
+        settings.timeouts.keep_alive_ms = 2_000;
     };
     let rig = Rig::start_with(world(&app), settings, None).await;
     let mut slow = rig.client();
@@ -52,11 +52,11 @@ async fn slow_heads_get_408_and_idle_connections_are_closed() {
     assert!(slow.is_closed());
     let mut silent = rig.client();
     assert!(silent.is_closed(), "a client that never says anything");
+    let since = Instant::now();
     let mut idle = rig.client();
     assert_eq!(idle.request("GET /status/200 HTTP/1.1\r\nHost: shop.localhost\r\n\r\n").status, 200);
-    let since = Instant::now();
     assert!(idle.is_closed());
-    assert!(since.elapsed().as_millis() >= 300);
+    assert!(since.elapsed().as_millis() >= 1_500);
     let mut second = rig.client();
     assert_eq!(second.request("GET /status/200 HTTP/1.1\r\nHost: shop.localhost\r\n\r\n").status, 200);
     second.send("GET /");
@@ -104,4 +104,63 @@ async fn as_many_files_may_be_open_as_the_system_permits() {
     setrlimit(RLIMIT_NOFILE, hard.min(128), hard).unwrap();
     let _rig = Rig::start(World::new()).await;
     assert_eq!(getrlimit(RLIMIT_NOFILE).unwrap(), (hard, hard));
+}
+
+#[tokio::test]
+async fn the_limit_on_connections_is_one_for_the_process_and_names_the_request() {
+    let app = HttpApp::start("a");
+    let settings = |settings: &mut towpath_gateway::GatewaySettings| {
+        settings.workers = 3;
+        settings.limits.connections = 12;
+    };
+    let rig = Rig::start_with(world(&app), settings, None).await;
+    let request = "GET /status/200 HTTP/1.1\r\nHost: shop.localhost\r\n\r\n";
+    let mut clients: Vec<_> = (0..12).map(|_| rig.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.request(request).status, 200, "however the kernel deals clients out to workers");
+    }
+    let answer = rig.client().answer();
+    assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("overloaded")));
+    let id = answer.header("x-request-id").unwrap().to_owned();
+    assert_eq!(answer.json()["instance"], json!(id));
+    drop(clients);
+    let dir = rig.stop().await;
+    let log = std::fs::read_to_string(dir.path().join("access.log")).unwrap();
+    let line = log.lines().find(|line| line.contains(&id)).unwrap();
+    assert!(line.contains("overloaded"), "{line}");
+}
+
+/// Takes all descriptors of this process (each test is one of its own).
+fn take_all_descriptors() -> Vec<std::fs::File> {
+    use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(RLIMIT_NOFILE).unwrap();
+    setrlimit(RLIMIT_NOFILE, hard.min(256), hard).unwrap();
+    std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
+}
+
+#[tokio::test]
+async fn without_descriptors_clients_get_503_and_no_instance_is_blamed() {
+    let app = HttpApp::start("a");
+    let spec = json!({"ejection": {"consecutive": 1, "max_share": 1.0}, "retry": {"retries": 0}});
+    let rig = Rig::start(World::new().app("shop", spec).instance("shop", app.address())).await;
+    let request = "GET /status/200 HTTP/1.1\r\nHost: shop.localhost\r\n\r\n";
+    let mut accepted = rig.client();
+    assert_eq!(accepted.request("GET / HTTP/1.1\r\nHost: nobody.localhost\r\n\r\n").status, 404);
+    let waiting = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let taken = take_all_descriptors();
+    assert!(!taken.is_empty());
+    // No descriptor for a connection to the instance.
+    let answer = accepted.request(request);
+    assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("overloaded")));
+    assert_eq!(answer.json()["instance"], answer.header("x-request-id").unwrap());
+    // No descriptor for a client.
+    waiting.connect(&rig.address.into()).unwrap();
+    let mut waiting = crate::support::Client::of(waiting.into());
+    let answer = waiting.request(request);
+    assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("overloaded")));
+    assert_eq!(answer.json()["instance"], answer.header("x-request-id").unwrap());
+    drop(taken);
+    assert_eq!(accepted.request(request).status, 200);
+    assert!(rig.metric("towpath_gateway_ejections_total") == 0.0);
+    assert!(rig.metric("towpath_gateway_connections_turned_away_total") == 1.0);
 }
