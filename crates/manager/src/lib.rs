@@ -22,6 +22,7 @@ pub mod operations;
 mod peers;
 pub mod reconcile;
 pub mod settings;
+mod vitals;
 
 pub use api::ApiLimits;
 pub use error::{CommitError, ManagerError};
@@ -31,7 +32,7 @@ use crate::core::Core;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use towpath_bus::Bus;
 use towpath_store::Store;
 
@@ -44,7 +45,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Manager {
     core: Arc<Core>,
     api: api::ApiServer,
-    tasks: JoinSet<()>,
+    tasks: JoinHandle<()>,
 }
 
 impl Manager {
@@ -81,12 +82,19 @@ impl Manager {
         if core.settings.advertise.is_none() && core.settings.listen.port() == 0 {
             membership::tell_address(&core).await;
         }
+        let tasks = vitals::watch_over(&core, tasks);
         Ok(Self { core, api, tasks })
     }
 
     /// Where the API listens.
     pub fn api_address(&self) -> SocketAddr {
         self.api.address()
+    }
+
+    /// Resolves when one of the manager's background tasks broke, with what it said. The manager is to be stopped then, and
+    /// started again.
+    pub async fn failed(&self) -> String {
+        self.core.vitals.failed().await
     }
 
     /// What all parts share.
@@ -100,10 +108,9 @@ impl Manager {
         membership::begin_leave(&core).await;
         api.stop().await;
         core.begin_stop();
-        let ended = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(STOP_PATIENCE, ended).await.is_err() {
+        if tokio::time::timeout(STOP_PATIENCE, &mut tasks).await.is_err() {
             tracing::warn!("some tasks did not end in time and are cut off");
-            tasks.shutdown().await;
+            tasks.abort();
         }
         membership::leave(&core).await;
     }

@@ -81,6 +81,8 @@ codes! {
     StorageFull = "storage_full", 507, "There is no room to store this";
     /// The store cannot be reached.
     StoreUnavailable = "store_unavailable", 503, "The store cannot be reached";
+    /// A part of this manager died; another one may do it.
+    ManagerBroken = "manager_broken", 503, "A part of this manager broke";
     /// A queue is full.
     Busy = "busy", 429, "Too much work is waiting";
     /// Our own fault.

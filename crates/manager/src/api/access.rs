@@ -29,6 +29,7 @@ pub(crate) const TABLE: &[(Method, &str, Access)] = &[
     (Method::GET, "/docs", Public),
     (Method::GET, "/openapi.json", Public),
     (Method::GET, "/v1/healthz", Public),
+    (Method::GET, "/v1/readyz", Public),
     (Method::GET, "/v1/version", Any),
     (Method::GET, "/v1/whoami", Any),
     (Method::GET, "/v1/apps", Viewer),

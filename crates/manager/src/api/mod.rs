@@ -33,6 +33,7 @@ mod server;
 mod sources;
 mod sse;
 mod status;
+mod store_probe;
 mod strict;
 mod tokens;
 mod validate;
@@ -78,6 +79,7 @@ pub(crate) struct ApiState {
     pub(crate) failures: Arc<auth::Failures>,
     /// Where this API is reached.
     pub(crate) url: String,
+    pub(crate) probe: Arc<store_probe::StoreProbe>,
     pub(crate) documents: Arc<router::Documents>,
     /// Becomes `true` when the API stops: streams end then.
     pub(crate) ending: tokio::sync::watch::Receiver<bool>,

@@ -89,6 +89,7 @@ fn endpoints() -> OpenApiRouter<ApiState> {
         .routes(routes!(status::get_version))
         .routes(routes!(status::whoami))
         .routes(routes!(status::healthz))
+        .routes(routes!(status::readyz))
         .routes(routes!(sources::get_source))
         .routes(routes!(sources::get_artifact, sources::head_artifact, sources::put_artifact))
 }

@@ -6,6 +6,7 @@ use crate::blobs::Blobs;
 use crate::core::Core;
 use crate::error::ManagerError;
 use crate::operations::{Operations, spawn_prune};
+use crate::vitals;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +65,7 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         peers,
         forwards: Arc::new(tokio::sync::Semaphore::new(super::forward::MOST_FORWARDED)),
         failures: Arc::new(Failures::new(settings.limits.failed_auth_per_minute)),
+        probe: Arc::default(),
         documents: Arc::new(router::Documents::make()),
         ending: stopping.clone(),
     };
@@ -76,10 +78,13 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
     };
     let router = router::router(state);
     let calls = super::calls::spawn(&core, router.clone()).await?;
-    let background =
-        [tokio::spawn(prepare(core, operations.clone(), prepared)), spawn_prune(operations), calls];
+    let background = [
+        vitals::spawn(&core, prepare(core.clone(), operations.clone(), prepared)),
+        spawn_prune(operations),
+        calls,
+    ];
     let connections = settings.limits.connections.max(1);
-    let serving = tokio::spawn(accept::serve(listener, router, connections, stopping));
+    let serving = vitals::spawn(&core, accept::serve(listener, router, connections, stopping));
     tracing::info!(%address, "the API listens");
     Ok(ApiServer { address, stop, serving, background })
 }

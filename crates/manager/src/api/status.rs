@@ -5,6 +5,7 @@ use super::auth::{Caller, role_text};
 use super::problem::{Outcome, Problem, ProblemBody};
 use super::query::NoQuery;
 use super::reading::{List, read_answer};
+use super::store_probe::{StoreState, StoreView};
 use crate::core::soft::{HeardCell, HeardGateway};
 use axum::Json;
 use axum::extract::State;
@@ -122,13 +123,6 @@ pub(crate) struct ManagerView {
     this: bool,
 }
 
-/// Whether the store answers.
-#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-pub(crate) struct StoreView {
-    ok: bool,
-    why: String,
-}
-
 /// The platform at one glance.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub(crate) struct StatusView {
@@ -182,14 +176,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
     responses((status = 200, body = StatusView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn get_status(State(state): State<ApiState>, _query: NoQuery) -> Outcome<Response> {
     let core = &state.core;
-    let rows = tokio::time::timeout(Duration::from_secs(2), core.store.managers()).await;
-    let (rows, why) = match rows {
-        Ok(Ok(rows)) => (rows, String::new()),
-        Ok(Err(error)) => (Vec::new(), error.to_string()),
-        Err(_) => (Vec::new(), "the store does not answer".to_owned()),
-    };
-    let store = StoreView { ok: why.is_empty(), why };
-    let managers = rows
+    let found = state.probe.look(core).await;
+    let managers = found
+        .managers
         .into_iter()
         .map(|row| ManagerView {
             this: row.manager == core.manager,
@@ -217,9 +206,9 @@ pub(crate) async fn get_status(State(state): State<ApiState>, _query: NoQuery) -
         instances: live().map(|cell| cell.instances).sum(),
         ready: live().map(|cell| cell.ready).sum(),
         cells,
-        store,
+        store: found.store,
     };
-    Ok(read_answer(!view.store.ok, &view))
+    Ok(read_answer(view.store.state == StoreState::Down, &view))
 }
 
 /// All cells that were heard.
@@ -252,13 +241,35 @@ pub(crate) async fn whoami(caller: Caller) -> Response {
     Json(WhoamiView { role: role_text(caller.role), name: caller.name }).into_response()
 }
 
-/// Whether the manager can do its work: 200, or 503 when the store is gone. No token needed.
+/// Whether the manager lives: 200, or 503 when a part of it broke, and it has to be started again. A store that is gone is no
+/// reason for that; see readyz. No token needed.
 #[utoipa::path(get, path = "/v1/healthz", tag = "platform", security(()),
     responses((status = 200, body = HealthView), (status = 503, body = ProblemBody)))]
 pub(crate) async fn healthz(State(state): State<ApiState>) -> Outcome<Response> {
-    match tokio::time::timeout(Duration::from_secs(2), state.core.store.now_ms()).await {
-        Ok(Ok(_)) if state.core.fence().is_some() => Ok(Json(HealthView { ok: true }).into_response()),
-        _ => Err(Problem::new(ErrorCode::StoreUnavailable, "the store cannot be reached")
-            .retry_after(Duration::from_secs(2))),
+    alive(&state)?;
+    Ok(Json(HealthView { ok: true }).into_response())
+}
+
+/// Whether the manager can take changes: 200, or 503 with why it cannot. No token needed.
+#[utoipa::path(get, path = "/v1/readyz", tag = "platform", security(()),
+    responses((status = 200, body = HealthView), (status = 503, body = ProblemBody)))]
+pub(crate) async fn readyz(State(state): State<ApiState>) -> Outcome<Response> {
+    alive(&state)?;
+    let found = state.probe.look(&state.core).await;
+    if !found.store.ok {
+        return Err(
+            Problem::new(ErrorCode::StoreUnavailable, found.store.why).retry_after(Duration::from_secs(2))
+        );
+    }
+    Ok(Json(HealthView { ok: true }).into_response())
+}
+
+fn alive(state: &ApiState) -> Outcome<()> {
+    match state.core.vitals.failure() {
+        Some(what) => Err(Problem::new(
+            ErrorCode::ManagerBroken,
+            format!("a part of this manager broke ({what}); it has to be started again"),
+        )),
+        None => Ok(()),
     }
 }

@@ -64,6 +64,8 @@ pub struct Core {
     pub cache: Cache,
     /// Which manager owns what.
     pub ownership: Ownership,
+    /// Whether all background tasks live.
+    pub vitals: crate::vitals::Vitals,
     /// The managers, as this one knows them.
     pub members: Members,
     /// Room that plans have taken.
@@ -100,6 +102,7 @@ impl Core {
             manager,
             soft: SoftState::new(clock.clone()),
             ownership: Ownership::new(manager),
+            vitals: crate::vitals::Vitals::default(),
             members: Members::default(),
             placing: PlacingLedger::new(clock.clone()),
             clock,

@@ -20,7 +20,8 @@ const OLD_MS: u64 = 7 * 24 * 3600 * 1000;
 
 /// Does a round now and then, until the manager stops.
 pub(crate) fn spawn(operations: Arc<Operations>) -> JoinHandle<()> {
-    tokio::spawn(async move {
+    let core = operations.core.clone();
+    crate::vitals::spawn(&core, async move {
         let mut every = tokio::time::interval(EVERY);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {

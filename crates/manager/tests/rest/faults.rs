@@ -24,8 +24,16 @@ async fn without_a_store_reads_are_marked_and_changes_have_to_wait() {
         assert_eq!(read.headers["towpath-stale"], "true", "{path}");
     }
     assert_eq!(platform.api().get("/v1/apps").await.json()["items"][0]["name"], "shop");
-    let health = platform.api().get("/v1/healthz").await;
-    assert_eq!((health.status.as_u16(), health.code().as_str()), (503, "store_unavailable"));
+    let status = platform.api().get("/v1/status").await.json();
+    assert_eq!(
+        (&status["store"]["ok"], &status["store"]["state"]),
+        (&json!(false), &json!("down")),
+        "{status}"
+    );
+    assert_eq!(platform.api().get("/v1/healthz").await.status, StatusCode::OK, "it lives");
+    let ready = platform.api().get("/v1/readyz").await;
+    assert_eq!((ready.status.as_u16(), ready.code().as_str()), (503, "store_unavailable"));
+    assert!(ready.headers.contains_key("retry-after"));
     for answer in [
         platform.api().post("/v1/apps/shop/releases", push_of(source)).await,
         platform.api().put("/v1/apps/other", json!({})).await,
@@ -111,4 +119,42 @@ async fn an_operation_does_not_tell_of_the_release_of_another() {
     platform.fleet.restart().await;
     let end = platform.end_of(&first).await;
     assert_eq!((&end["phase"], &end["code"]), (&json!("failed"), &json!("superseded")), "{end}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_takes_no_writes_is_called_degraded_and_why() {
+    let platform = Platform::start().await;
+    assert_eq!(platform.api().get("/v1/readyz").await.json(), json!({"ok": true}));
+    platform.store.set_read_only(true);
+    crate::fleet::until_async("it is told", || async {
+        platform.api().get("/v1/status").await.json()["store"]["state"] == "degraded"
+    })
+    .await;
+    let status = platform.api().get("/v1/status").await;
+    assert!(!status.headers.contains_key("towpath-stale"), "what is read is true");
+    let why = status.json()["store"]["why"].as_str().unwrap().to_owned();
+    assert!(why.starts_with("writes fail: ") && why.contains("no room on the disk"), "{why}");
+    let ready = platform.api().get("/v1/readyz").await;
+    assert_eq!(ready.code(), "store_unavailable");
+    assert!(ready.text().contains("no room on the disk"), "{}", ready.text());
+    platform.store.set_read_only(false);
+    crate::fleet::until_async("it is well again", || async {
+        platform.api().get("/v1/readyz").await.status == StatusCode::OK
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_background_task_that_breaks_is_told_and_ends_the_role() {
+    let platform = Platform::start().await;
+    platform.store.set_panics(true);
+    let failed = platform.fleet.manager.as_ref().unwrap().failed();
+    let what = tokio::time::timeout(crate::fleet::SOON, failed).await.unwrap();
+    assert!(what.contains("on purpose"), "{what}");
+    platform.store.set_panics(false);
+    for path in ["/v1/healthz", "/v1/readyz"] {
+        let health = platform.api().get(path).await;
+        assert_eq!((health.status.as_u16(), health.code().as_str()), (503, "manager_broken"), "{path}");
+        assert!(health.text().contains("on purpose"), "{}", health.text());
+    }
 }

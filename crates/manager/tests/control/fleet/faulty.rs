@@ -11,6 +11,10 @@ use towpath_types::{ManagerId, Record, Revision};
 pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     down: AtomicBool,
+    /// Reads work, writes do not.
+    read_only: AtomicBool,
+    /// A look at the managers' table panics.
+    panics: AtomicBool,
     /// Calls that came while it was down.
     refused: AtomicU64,
     /// How far its clock was set back, milliseconds.
@@ -22,6 +26,8 @@ impl FaultyStore {
         Arc::new(Self {
             inner,
             down: AtomicBool::new(false),
+            read_only: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             back_ms: AtomicU64::new(0),
         })
@@ -34,6 +40,21 @@ impl FaultyStore {
 
     pub(crate) fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_read_only(&self, read_only: bool) {
+        self.read_only.store(read_only, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_panics(&self, panics: bool) {
+        self.panics.store(panics, Ordering::SeqCst);
+    }
+
+    fn check_write(&self) -> Result<(), StoreError> {
+        if self.read_only.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable { why: "no room on the disk".into(), uncertain: false });
+        }
+        self.check()
     }
 
     pub(crate) fn refused(&self) -> u64 {
@@ -60,7 +81,7 @@ impl Store for FaultyStore {
         self.inner.list(query).await
     }
     async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
-        self.check()?;
+        self.check_write()?;
         self.inner.commit(transaction).await
     }
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
@@ -75,7 +96,7 @@ impl Store for FaultyStore {
         self.inner.register_manager(row).await
     }
     async fn heartbeat(&self, fence: Fence) -> Result<(), StoreError> {
-        self.check()?;
+        self.check_write()?;
         self.inner.heartbeat(fence).await
     }
     async fn leave(&self, fence: Fence) -> Result<(), StoreError> {
@@ -99,6 +120,7 @@ impl Store for FaultyStore {
         self.inner.revision().await
     }
     async fn managers(&self) -> Result<Vec<ManagerRow>, StoreError> {
+        assert!(!self.panics.load(Ordering::SeqCst), "on purpose");
         self.check()?;
         self.inner.managers().await
     }

@@ -1,0 +1,87 @@
+//! Whether the store can be read and written now, found out by doing both.
+
+use crate::core::Core;
+use serde::Serialize;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use towpath_store::{ManagerRow, StoreError, Transaction};
+
+/// Longest time for each part.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// An answer is used again for so long, so that whoever asks often costs the store nothing.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// How the store stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StoreState {
+    /// Reads and writes work.
+    Up,
+    /// Reads work, writes do not.
+    Degraded,
+    /// Nothing works; traffic does all the same.
+    Down,
+}
+
+/// Whether the store answers.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub(crate) struct StoreView {
+    /// Reads and writes work.
+    pub(crate) ok: bool,
+    pub(crate) state: StoreState,
+    /// What does not work, and why; empty if all does.
+    pub(crate) why: String,
+}
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) store: StoreView,
+    pub(crate) managers: Vec<ManagerRow>,
+}
+
+/// Asks the store, once at a time.
+#[derive(Debug, Default)]
+pub(crate) struct StoreProbe(Mutex<Option<(Instant, Found)>>);
+
+impl StoreProbe {
+    /// How the store stands now.
+    pub(crate) async fn look(&self, core: &Core) -> Found {
+        let mut last = self.0.lock().await;
+        if let Some((at, found)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return found.clone();
+        }
+        let found = probe(core).await;
+        *last = Some((Instant::now(), found.clone()));
+        found
+    }
+}
+
+async fn probe(core: &Core) -> Found {
+    let view = |state, why| StoreView { ok: state == StoreState::Up, state, why };
+    let (read, written) = tokio::join!(in_time(core.store.managers()), write(core));
+    match (read, written) {
+        (Err(why), _) => Found { store: view(StoreState::Down, why), managers: Vec::new() },
+        (Ok(managers), Err(why)) => Found { store: view(StoreState::Degraded, why), managers },
+        (Ok(managers), Ok(())) => Found { store: view(StoreState::Up, String::new()), managers },
+    }
+}
+
+/// Goes the way of every commit, without changing anything; and writes a heartbeat, for which there has to be room.
+async fn write(core: &Core) -> Result<(), String> {
+    let fence = core.fence().ok_or("this manager is not a member at the moment; changes have to wait")?;
+    let nothing = Transaction { writes: Vec::new(), fence: Some(fence), idempotency: None };
+    let (line, row) = tokio::join!(in_time(core.store.commit(nothing)), in_time(core.store.heartbeat(fence)));
+    line.map(drop).and(row).map_err(|why| format!("writes fail: {why}"))
+}
+
+async fn in_time<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
+    match tokio::time::timeout(PATIENCE, call).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("the store does not answer within {} s", PATIENCE.as_secs())),
+    }
+}
