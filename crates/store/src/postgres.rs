@@ -50,10 +50,10 @@ impl Drop for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects, and makes the tables when they are missing.
+    /// Connects, and makes the tables when they are missing. Waits for a server that is not there yet.
     pub async fn connect(config: PostgresConfig) -> Result<Self, StoreError> {
         let target = config.target()?;
-        let link = Link::open(&target, None).await?;
+        let link = Link::open_at_last(&target, config.start_patience).await?;
         schema::prepare(&link).await?;
         let newest = rows::revision(&link).await.map_err(|error| error::from_postgres(&error))?;
         drop(link);

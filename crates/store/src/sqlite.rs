@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use towpath_types::resource::Key;
 use towpath_types::{ManagerId, Record, Revision};
@@ -21,6 +21,8 @@ use writer::{Batch, Clock, Job, Writer};
 
 /// Jobs that wait for the writing thread before callers wait for a place in the queue.
 const QUEUE: usize = 1024;
+/// How often it is told that opening waits.
+const LOOK: Duration = Duration::from_secs(2);
 /// Reads at the same time.
 const READERS: usize = 4;
 
@@ -31,13 +33,20 @@ pub struct SqliteOptions {
     pub keep_revisions: u64,
     /// How long to wait for a lock of another process.
     pub busy_timeout: Duration,
+    /// How long to wait for it when the file is opened.
+    pub open_patience: Duration,
     /// Largest size of the database in pages of 4 KiB; the default is as good as none.
     pub max_pages: u32,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { keep_revisions: 100_000, busy_timeout: Duration::from_secs(5), max_pages: u32::MAX - 1 }
+        Self {
+            keep_revisions: 100_000,
+            busy_timeout: Duration::from_secs(5),
+            open_patience: Duration::from_secs(15),
+            max_pages: u32::MAX - 1,
+        }
     }
 }
 
@@ -69,7 +78,7 @@ impl SqliteStore {
     }
 
     fn open_now(path: PathBuf, options: &SqliteOptions) -> Result<Self, StoreError> {
-        let connection = schema::open_writer(&path, options.busy_timeout)?;
+        let connection = open_at_last(&path, options)?;
         connection.pragma_update(None, "max_page_count", options.max_pages).map_err(error::from_sqlite)?;
         let clock = Clock::start();
         let (revisions, watch) = watch::channel(Revision(0));
@@ -120,6 +129,32 @@ impl Drop for SqliteStore {
         self.jobs.take();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+    }
+}
+
+/// Opens the file for writing; waits for a process that holds a lock on it.
+fn open_at_last(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
+    let began = Instant::now();
+    loop {
+        let opened = schema::open_writer(path, options.busy_timeout.min(LOOK));
+        let waited = began.elapsed();
+        match opened {
+            Ok(connection) => {
+                connection.busy_timeout(options.busy_timeout).map_err(error::from_sqlite)?;
+                return Ok(connection);
+            }
+            Err(error) if error::is_locked(&error) && waited < options.open_patience => {
+                let (file, patience) = (path.display(), options.open_patience.as_secs());
+                tracing::warn!(
+                    waited = waited.as_secs(),
+                    patience,
+                    "waiting for another process to let go of {file}"
+                );
+                // SQLite waits by itself, but not for every sort of lock.
+                std::thread::sleep(options.busy_timeout.min(LOOK) / 4);
+            }
+            Err(error) => return Err(error),
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct PostgresConfig {
     pub idle_in_transaction_timeout: Duration,
     /// Longest wait for a connection.
     pub connect_timeout: Duration,
+    /// How long a start waits for a server that is not there yet.
+    pub start_patience: Duration,
     /// How often the revision is looked up if no notification comes.
     pub poll_interval: Duration,
     /// How long writes wait for a lost connection to come back before they fail.
@@ -57,6 +59,7 @@ impl PostgresConfig {
             statement_timeout: Duration::from_secs(10),
             idle_in_transaction_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(5),
+            start_patience: Duration::from_secs(30),
             poll_interval: Duration::from_secs(1),
             reconnect_grace: Duration::from_secs(1),
             resolve_timeout: Duration::from_secs(10),

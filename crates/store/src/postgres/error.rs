@@ -12,6 +12,30 @@ pub(super) fn from_postgres(error: &Error) -> StoreError {
     }
 }
 
+/// Whether a connection that failed so may work later: the server is not there yet, or starts, or is full. What it says
+/// about user, password, database or certificate stays so.
+pub(super) fn may_pass(error: &Error) -> bool {
+    let passing = [
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::TOO_MANY_CONNECTIONS,
+    ];
+    if let Some(code) = error.code() {
+        return passing.contains(code);
+    }
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    let wrong = |kind| matches!(kind, std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput);
+    error.is_closed() || source.is_some_and(|source| !wrong(source.kind()))
+}
+
+/// Whether the session is lost, so that what was asked in it is to be asked in another one.
+pub(super) fn is_lost(error: &Error) -> bool {
+    let fatal = |severity: &str| severity == "FATAL" || severity == "PANIC";
+    let io = || std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>());
+    error.is_closed() || error.as_db_error().map_or_else(io, |error| fatal(error.severity()))
+}
+
 /// Damaged files, or tables that are not there.
 fn is_damage(code: &SqlState) -> bool {
     [

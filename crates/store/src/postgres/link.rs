@@ -1,7 +1,7 @@
 //! Sessions: opening them, statements prepared in them, a small pool of them for reads.
 
 use super::config::Target;
-use super::error::from_postgres;
+use super::error::{from_postgres, is_lost, may_pass};
 use crate::StoreError;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,12 +33,63 @@ fn unavailable(why: &str) -> StoreError {
     StoreError::Unavailable { why: why.to_owned(), uncertain: false }
 }
 
+/// Why there is no session.
+enum Unopened {
+    Slow,
+    Refused(Error),
+}
+
+impl Unopened {
+    fn may_pass(&self) -> bool {
+        match self {
+            Unopened::Slow => true,
+            Unopened::Refused(error) => may_pass(error),
+        }
+    }
+}
+
+impl From<Unopened> for StoreError {
+    fn from(unopened: Unopened) -> Self {
+        match unopened {
+            Unopened::Slow => unavailable("PostgreSQL does not answer to a connection in time"),
+            Unopened::Refused(error) => from_postgres(&error),
+        }
+    }
+}
+
 impl Link {
+    /// Opens a session; waits for a server that is not there yet.
+    pub(super) async fn open_at_last(target: &Target, patience: Duration) -> Result<Self, StoreError> {
+        let (began, mut pause) = (Instant::now(), Duration::ZERO);
+        loop {
+            let unopened = match Self::try_open(target, None).await {
+                Ok(link) => return Ok(link),
+                Err(unopened) => unopened,
+            };
+            let waited = began.elapsed();
+            let passes = unopened.may_pass();
+            let error = StoreError::from(unopened);
+            if !passes || waited >= patience {
+                return Err(error);
+            }
+            tracing::warn!(%error, waited = waited.as_secs(), patience = patience.as_secs(), "waiting for PostgreSQL");
+            pause = super::backoff(pause);
+            tokio::time::sleep(pause.min(patience.saturating_sub(waited))).await;
+        }
+    }
+
     /// Opens a session. Payloads of notifications go into `notifications`.
     pub(super) async fn open(
         target: &Target,
         notifications: Option<mpsc::Sender<String>>,
     ) -> Result<Self, StoreError> {
+        Ok(Self::try_open(target, notifications).await?)
+    }
+
+    async fn try_open(
+        target: &Target,
+        notifications: Option<mpsc::Sender<String>>,
+    ) -> Result<Self, Unopened> {
         let opening = async {
             let (client, mut connection) = target.database.connect(target.tls.clone()).await?;
             let driver = tokio::spawn(async move {
@@ -57,8 +108,7 @@ impl Link {
             Ok(link)
         };
         let opened = tokio::time::timeout(target.timeout, opening).await;
-        let opened = opened.map_err(|_| unavailable("PostgreSQL does not answer to a connection in time"))?;
-        opened.map_err(|error: Error| from_postgres(&error))
+        opened.map_err(|_| Unopened::Slow)?.map_err(Unopened::Refused)
     }
 
     /// The statement, prepared at its first use in this session.
@@ -140,20 +190,30 @@ impl Pool {
             };
             match tokio::time::timeout(self.patience, run).await {
                 Ok(Ok(rows)) => return Ok(rows),
-                Ok(Err(error)) if last || !(error.is_closed() || link.client.is_closed()) => {
-                    return Err(from_postgres(&error));
+                Ok(Err(error)) => {
+                    let lost = is_lost(&error) || link.client.is_closed();
+                    if lost {
+                        drop_link(slot, &link).await;
+                    }
+                    if last || !lost {
+                        return Err(from_postgres(&error));
+                    }
                 }
-                Ok(Err(_)) => {}
                 Err(_) => {
                     // Whatever holds it up: others must not wait behind it in the same session.
-                    let mut slot = slot.lock().await;
-                    if slot.link.as_ref().is_some_and(|held| Arc::ptr_eq(held, &link)) {
-                        slot.link = None;
-                    }
+                    drop_link(slot, &link).await;
                     return Err(unavailable("PostgreSQL does not answer in time"));
                 }
             }
         }
         Err(unavailable("the session with PostgreSQL is lost"))
+    }
+}
+
+/// Takes a session out of use, unless it was replaced already.
+async fn drop_link(slot: &tokio::sync::Mutex<Slot>, link: &Arc<Link>) {
+    let mut slot = slot.lock().await;
+    if slot.link.as_ref().is_some_and(|held| Arc::ptr_eq(held, link)) {
+        slot.link = None;
     }
 }

@@ -3,6 +3,14 @@
 use crate::StoreError;
 use rusqlite::{Error, ErrorCode};
 
+/// How a failure begins that is due to another process.
+const LOCKED: &str = "another process holds a lock on the database file";
+
+/// Whether another process is in the way, which may go away.
+pub(super) fn is_locked(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable { why, .. } if why.starts_with(LOCKED))
+}
+
 /// What failed before anything was committed.
 pub(super) fn from_sqlite(error: Error) -> StoreError {
     classify(&error, false)
@@ -20,9 +28,7 @@ fn classify(error: &Error, uncertain: bool) -> StoreError {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             return StoreError::Corrupt(format!("SQLite says: {error}"));
         }
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            "another process holds a lock on the database file"
-        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LOCKED,
         Some(ErrorCode::DiskFull) => "there is no room for the database file",
         Some(ErrorCode::ReadOnly) => "the database file is read-only",
         Some(ErrorCode::CannotOpen) => "the database file cannot be opened",

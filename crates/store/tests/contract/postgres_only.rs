@@ -163,7 +163,6 @@ async fn a_restart_of_the_server_is_survived() {
             commit(&store, writes).await.ok()
         })
         .await;
-        // Each session that is still the old one is tried once and replaced.
         // Each session that is still the old one is replaced; after a failed attempt it takes a moment.
         for _ in 0..5 {
             poll_until_async(SOON, "heartbeats after the restart", async || {
@@ -277,8 +276,8 @@ async fn a_commit_whose_answer_is_lost_is_looked_up() {
 async fn a_commit_that_cannot_be_looked_up_is_uncertain_until_it_is_repeated() {
     let rig = PostgresRig::new();
     let (proxy, store) = behind_proxy(&rig, |config| {
-        config.resolve_timeout = Duration::from_millis(200);
-        config.connect_timeout = Duration::from_millis(200);
+        config.resolve_timeout = Duration::from_secs(1);
+        config.connect_timeout = Duration::from_secs(1);
     })
     .await;
     for (number, fault) in [Fault::LoseAnswer, Fault::LoseRequest].into_iter().enumerate() {
@@ -305,7 +304,7 @@ async fn a_commit_that_cannot_be_looked_up_is_uncertain_until_it_is_repeated() {
 async fn a_manager_frozen_inside_a_transaction_holds_up_nobody_for_long() {
     let rig = PostgresRig::new();
     let (proxy, frozen) = behind_proxy(&rig, |config| {
-        config.idle_in_transaction_timeout = Duration::from_millis(300);
+        config.idle_in_transaction_timeout = Duration::from_secs(2);
     })
     .await;
     let member = fence(1, 1);
@@ -425,7 +424,45 @@ async fn a_wrong_url_or_password_is_one_clear_line() {
         ..PostgresOptions::default()
     });
     let url = server.url().replace("postgres@", "postgres:hunter2@");
-    let refused = PostgresStore::connect(PostgresConfig::new(url)).await.err().unwrap();
+    // At once: waiting would not make it right.
+    let config = PostgresConfig { start_patience: Duration::from_secs(3600), ..PostgresConfig::new(url) };
+    let refused = PostgresStore::connect(config).await.err().unwrap();
     let text = refused.to_string();
     assert!(text.contains("password") && !text.contains("hunter2") && !text.contains('\n'), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_waits_for_a_server_that_is_not_there_yet() {
+    let mut rig = PostgresRig::new();
+    let config = rig.config();
+    let patience = |start_patience| PostgresConfig { start_patience, ..config.clone() };
+    rig.server.stop(Stop::Fast);
+    let refused = PostgresStore::connect(patience(Duration::from_millis(100))).await.err();
+    assert!(matches!(refused, Some(StoreError::Unavailable { uncertain: false, .. })), "{refused:?}");
+    let connecting = tokio::spawn(PostgresStore::connect(patience(SOON * 4)));
+    tokio::time::timeout(Duration::from_millis(300), futures::future::pending::<()>()).await.unwrap_err();
+    assert!(!connecting.is_finished(), "it waits");
+    rig.server.restart();
+    let store = connecting.await.unwrap().unwrap();
+    write(&store, put(&app("a"), Expect::Absent, 1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_in_a_session_that_was_cut_is_asked_again_in_another() {
+    let rig = PostgresRig::new();
+    let (proxy, store) = behind_proxy(&rig, |config| config.readers = 1).await;
+    write(&store, put(&app("a"), Expect::Absent, 1)).await;
+    for _ in 0..20 {
+        assert!(store.get(&app("a")).await.unwrap().is_some());
+        proxy.cut();
+        proxy.restore();
+        // Whether the store knows of it already or not.
+        assert!(store.get(&app("a")).await.unwrap().is_some());
+    }
+    for _ in 0..5 {
+        rig.server.psql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'towpath'",
+        );
+        assert!(store.get(&app("a")).await.unwrap().is_some());
+    }
 }

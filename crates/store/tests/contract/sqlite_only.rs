@@ -61,7 +61,11 @@ async fn commits_that_wait_share_a_sql_transaction() {
 #[tokio::test]
 async fn a_lock_of_another_process_makes_it_unavailable() {
     let rig = SqliteRig::new();
-    let options = || SqliteOptions { busy_timeout: Duration::from_millis(50), ..SqliteOptions::default() };
+    let options = || SqliteOptions {
+        busy_timeout: Duration::from_millis(50),
+        open_patience: Duration::from_millis(100),
+        ..SqliteOptions::default()
+    };
     let store = open(&rig, options()).await.unwrap();
     write(&store, put(&app("a"), Expect::Any, 1)).await;
     let lock = other(&rig);
@@ -79,7 +83,17 @@ async fn a_lock_of_another_process_makes_it_unavailable() {
     drop(store);
     lock.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
     let refused = open(&rig, options()).await.err();
-    assert!(matches!(refused, Some(StoreError::Unavailable { .. })), "{refused:?}");
+    let clear =
+        matches!(&refused, Some(StoreError::Unavailable { why, .. }) if why.contains("another process"));
+    assert!(clear, "{refused:?}");
+    // A start waits for who lets go in time.
+    let patient = SqliteOptions { open_patience: crate::rig::SOON, ..options() };
+    let opening = tokio::spawn(SqliteStore::open_with(rig.path(), patient));
+    tokio::time::timeout(Duration::from_millis(300), futures::future::pending::<()>()).await.unwrap_err();
+    assert!(!opening.is_finished(), "it waits");
+    drop(lock);
+    let store = opening.await.unwrap().unwrap();
+    assert_eq!(store.get(&app("a")).await.unwrap().unwrap().spec, 2);
 }
 
 #[tokio::test]
