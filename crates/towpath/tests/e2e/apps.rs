@@ -3,16 +3,22 @@
 use std::path::{Path, PathBuf};
 
 /// An app in Python's standard library that says who it is: `{"app", "lane", "instance", "version", "env"}`; `/slow/<ms>`
-/// waits, `/fail` is a 500.
+/// waits, `/hold` until somebody asks for `/let-go`, `/fail` is a 500. A POST gets its body back.
 const SERVER: &str = r#"
-import json, os, sys, time
+import json, os, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+let_go = threading.Event()
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
         if self.path.startswith("/slow/"):
             time.sleep(int(self.path.split("/")[2]) / 1000)
+        if self.path == "/hold":
+            let_go.wait()
+        if self.path == "/let-go":
+            let_go.set()
         body = json.dumps({
             "app": os.environ.get("TOWPATH_APP"), "lane": os.environ.get("TOWPATH_LANE"),
             "instance": os.environ.get("TOWPATH_INSTANCE"), "index": os.environ.get("TOWPATH_INSTANCE_INDEX"),
@@ -21,6 +27,19 @@ class Handler(BaseHTTPRequestHandler):
         }).encode()
         self.send_response(500 if self.path == "/fail" else 200)
         self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_POST(self):
+        body = b""
+        if self.headers.get("transfer-encoding") == "chunked":
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+        else:
+            body = self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

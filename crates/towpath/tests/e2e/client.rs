@@ -43,6 +43,10 @@ impl Request {
         self
     }
 
+    pub fn body(&self) -> &[u8] {
+        self.body.as_deref().unwrap_or_default()
+    }
+
     /// Over a connection of its own.
     pub fn send(&self, address: SocketAddr) -> Result<Response> {
         Connection::open(address)?.send(&self.clone().header("connection", "close"))
@@ -59,7 +63,7 @@ impl Request {
             None => {}
         }
         let mut bytes = (bytes + "\r\n").into_bytes();
-        match self.body.as_deref().unwrap_or_default() {
+        match self.body() {
             body if self.chunked => {
                 for chunk in body.chunks(10_000) {
                     bytes.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());

@@ -58,7 +58,7 @@ impl Cluster {
     }
 
     fn eventually_serves(&self, why: &str) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         while self.status() != 200 {
             assert!(Instant::now() < end, "{why}");
         }

@@ -4,61 +4,121 @@ use crate::apps;
 use crate::load::Load;
 use crate::platform::Up;
 use nix::sys::signal::Signal;
+use std::time::Duration;
+use towpath_testkit::wait::block_until;
+
+/// A platform with an app under load.
+fn loaded(instances: &str) -> (Up, Load) {
+    let up = Up::start();
+    up.push(&apps::python(up.dir.path(), "shop", "one"), &["--instances", instances]).ok();
+    let load = Load::start(up.role.address("gateway"), "shop.localhost", 2);
+    load.goes_on(5);
+    (up, load)
+}
 
 #[test]
-fn changes_under_load_lose_no_request() {
-    let up = Up::start();
-    up.push(&apps::python(up.dir.path(), "shop", "one"), &["--instances", "2"]).ok();
-    let load = Load::start(up.role.address("gateway"), "shop.localhost", 6);
-
+fn a_rolling_update_and_a_rollback_lose_no_request() {
+    let (up, load) = loaded("2");
     up.push(&apps::python(up.dir.path(), "shop", "two"), &[]).ok();
     assert_eq!(up.get("shop.localhost", "/", &[]).json()["version"], "two");
-    up.towpath(&["scale", "shop", "4"]).ok();
-    up.towpath(&["restart", "shop"]).ok();
-    up.towpath(&["scale", "shop", "1"]).ok();
-    up.towpath(&["env", "set", "shop", "LEVEL=x"]).ok();
-    let failed = up.push(&apps::crashing(up.dir.path(), "shop"), &[]);
-    assert_eq!(failed.code, 1, "{failed:#?}");
+    load.goes_on(5);
     up.towpath(&["rollback", "shop"]).ok();
+    assert_eq!(up.get("shop.localhost", "/", &[]).json()["version"], "one");
+    load.goes_on(5);
+    load.lost_nothing();
+}
 
-    let (sent, failures) = load.end();
-    assert!(sent > 200, "{sent} requests are no load");
-    let shown: Vec<&String> = failures.iter().take(3).chain(failures.iter().rev().take(3)).collect();
-    assert!(failures.is_empty(), "{} of {sent} failed: {shown:#?}", failures.len());
+#[test]
+fn scaling_up_and_down_loses_no_request() {
+    let (up, load) = loaded("1");
+    for count in ["4", "2", "3", "1"] {
+        up.towpath(&["scale", "shop", count]).ok();
+        load.goes_on(5);
+    }
+    load.lost_nothing();
+}
+
+#[test]
+fn a_restart_and_changes_of_settings_lose_no_request() {
+    let (up, load) = loaded("2");
+    up.towpath(&["restart", "shop"]).ok();
+    load.goes_on(5);
+    up.towpath(&["env", "set", "shop", "LEVEL=x"]).ok();
+    assert_eq!(up.get("shop.localhost", "/", &[]).json()["level"], "x");
+    load.goes_on(5);
+    up.towpath(&["scale", "shop", "--memory", "300M"]).ok();
+    load.goes_on(5);
+    load.lost_nothing();
+}
+
+#[test]
+fn a_release_that_fails_loses_no_request() {
+    let (up, load) = loaded("2");
+    for bad in [apps::crashing(up.dir.path(), "shop"), apps::deaf(up.dir.path(), "shop")] {
+        let failed = up.push(&bad, &[]);
+        assert_eq!(failed.code, 1, "{failed:#?}");
+        load.goes_on(5);
+    }
+    up.towpath(&["rollback", "shop"]).ok();
+    load.goes_on(5);
+    assert_eq!(up.get("shop.localhost", "/", &[]).json()["version"], "one");
+    load.lost_nothing();
+}
+
+#[test]
+fn a_lane_that_comes_and_goes_loses_no_request() {
+    let (up, load) = loaded("1");
+    up.push(&apps::python(up.dir.path(), "shop", "blue"), &["--lane", "blue"]).ok();
+    let blue = Load::start(up.role.address("gateway"), "blue--shop.localhost", 1);
+    blue.goes_on(5);
+    // Who asks for the lane while it goes gets it or base.
+    up.towpath(&["delete", "shop", "--lane", "blue", "--yes"]).ok();
+    blue.goes_on(5);
+    load.goes_on(5);
+    blue.lost_nothing();
+    load.lost_nothing();
+}
+
+/// A request that an app holds until it is told to let go; it is under way once the gateway counts it.
+fn held(up: &Up) -> std::thread::JoinHandle<std::io::Result<crate::client::Response>> {
+    let address = up.role.address("gateway");
+    let held = std::thread::spawn(move || crate::client::try_get(address, "shop.localhost", "/hold", &[]));
+    block_until(Duration::from_secs(60), "the request is in flight", || {
+        let found = up.towpath(&["explain", "http://shop.localhost/", "-o", "json"]).ok().json();
+        (found[0]["endpoints"][0]["in_flight"].as_u64() == Some(1)).then_some(())
+    });
+    held
+}
+
+/// Asks the platform to end, and returns when it says that it does.
+fn begins_to_end(up: &Up) {
+    up.role.process.signal(Signal::SIGTERM);
+    block_until(Duration::from_secs(60), "the end begins", || {
+        let log = std::fs::read_to_string(&up.role.log).unwrap();
+        log.contains("a second signal ends at once").then_some(())
+    });
 }
 
 #[test]
 fn ending_lets_requests_finish() {
     let mut up = Up::start();
     up.push(&apps::python(up.dir.path(), "shop", "one"), &[]).ok();
-    let address = up.role.address("gateway");
-    let slow =
-        std::thread::spawn(move || crate::client::try_get(address, "shop.localhost", "/slow/1500", &[]));
-    // The request is under way once the gateway counts it.
-    towpath_testkit::wait::block_until(std::time::Duration::from_secs(5), "the request is in flight", || {
-        let found = up.towpath(&["explain", "http://shop.localhost/", "-o", "json"]).ok().json();
-        (found[0]["endpoints"][0]["in_flight"].as_u64() == Some(1)).then_some(())
-    });
-    assert_eq!(up.role.terminate(), 0);
-    let answer = slow.join().unwrap().unwrap();
+    let instance = up.instances("shop")[0]["address"].as_str().unwrap().parse().unwrap();
+    let held = held(&up);
+    begins_to_end(&up);
+    assert!(up.role.process.exited().is_none(), "it waits for the request");
+    assert_eq!(crate::client::get(instance, "shop.localhost", "/let-go", &[]).status, 200);
+    let answer = held.join().unwrap().unwrap();
     assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(up.role.process.wait(Duration::from_secs(60)).code(), Some(0));
 }
 
 #[test]
 fn a_second_signal_ends_at_once() {
     let mut up = Up::start();
     up.push(&apps::python(up.dir.path(), "shop", "one"), &[]).ok();
-    let address = up.role.address("gateway");
-    std::thread::spawn(move || crate::client::try_get(address, "shop.localhost", "/slow/20000", &[]));
-    towpath_testkit::wait::block_until(std::time::Duration::from_secs(5), "the request is in flight", || {
-        let found = up.towpath(&["explain", "http://shop.localhost/", "-o", "json"]).ok().json();
-        (found[0]["endpoints"][0]["in_flight"].as_u64() == Some(1)).then_some(())
-    });
-    up.role.process.signal(Signal::SIGTERM);
-    let log = up.role.log.clone();
-    towpath_testkit::wait::block_until(std::time::Duration::from_secs(5), "the end begins", || {
-        std::fs::read_to_string(&log).unwrap().contains("a second signal ends at once").then_some(())
-    });
+    let _held = held(&up);
+    begins_to_end(&up);
     up.role.process.signal(Signal::SIGINT);
-    assert_eq!(up.role.process.wait(std::time::Duration::from_secs(5)).code(), Some(130));
+    assert_eq!(up.role.process.wait(Duration::from_secs(60)).code(), Some(130));
 }

@@ -23,6 +23,34 @@ fn a_failing_push_prints_the_last_lines_and_the_old_version_serves_on() {
 }
 
 #[test]
+fn a_limit_that_failed_once_does_not_fail_later_pushes() {
+    let up = Up::start();
+    let good = apps::python(up.dir.path(), "shop", "good");
+    let memory = || {
+        let app = up.towpath(&["app", "shop", "-o", "json"]).ok().json();
+        app["groups"][0]["limits"]["memory"].clone()
+    };
+    up.push(&good, &["--memory", "200M"]).ok();
+    let failed = up.push(&apps::crashing(up.dir.path(), "shop"), &["--memory", "180M", "--env", "A=1"]);
+    assert_eq!(failed.code, 1, "{failed:#?}");
+    let kept = "Kept for the next try: env A. Not kept for the next push: memory 180M.";
+    assert!(failed.stderr.contains(kept) && failed.stderr.contains("still serves"), "{failed:#?}");
+    up.push(&apps::python(up.dir.path(), "shop", "better"), &[]).ok();
+    assert_eq!(memory(), "200M");
+
+    // What never found room is taken back as a whole.
+    let failed = up.push(&good, &["--memory", "90T"]);
+    assert_eq!(failed.code, 1, "{failed:#?}");
+    assert!(
+        failed.stderr.contains("no_room") && failed.stderr.contains("nothing was changed"),
+        "{failed:#?}"
+    );
+    assert_eq!(memory(), "200M");
+    assert_eq!(up.get("shop.localhost", "/", &[]).json()["version"], "better");
+    up.towpath(&["restart", "shop"]).ok();
+}
+
+#[test]
 fn an_app_that_never_listens_fails_in_time() {
     let up = Up::start();
     let failed = up.push(&apps::deaf(up.dir.path(), "deaf"), &[]);
@@ -65,7 +93,7 @@ fn an_app_that_ignores_sigterm_and_forks_is_gone_after_a_delete() {
     };
     assert!(left() >= 2, "{} processes of the app", left());
     up.towpath(&["delete", "stubborn", "--yes"]).ok();
-    block_until(Duration::from_secs(20), "all processes of the app are gone", || (left() == 0).then_some(()));
+    block_until(Duration::from_secs(60), "all processes of the app are gone", || (left() == 0).then_some(()));
 }
 
 #[test]
@@ -121,4 +149,16 @@ fn a_failed_build_shows_what_it_printed_once() {
     let distinct: std::collections::BTreeSet<&str> =
         failed.stderr.lines().filter(|line| line.starts_with("  ") && line.contains("ERROR")).collect();
     assert_eq!(named, distinct.len(), "{failed:#?}");
+}
+
+#[test]
+fn a_push_right_after_a_start_waits_for_what_comes_back() {
+    let mut up = Up::start();
+    let app = apps::python(up.dir.path(), "shop", "one");
+    up.push(&app, &["--instances", "2"]).ok();
+    assert_eq!(up.role.terminate(), 0, "a clean end stops the instances");
+    up.again();
+    let pushed = up.push(&app, &[]).ok();
+    assert!(pushed.stdout.contains("✓") && pushed.stdout.contains("2/2 ready"), "{pushed:#?}");
+    assert_eq!(up.get("shop.localhost", "/", &[]).status, 200);
 }

@@ -16,7 +16,7 @@ use towpath_testkit::{Process, TempDir};
 /// The binary.
 pub const BIN: &str = env!("CARGO_BIN_EXE_towpath");
 /// Longest wait for a platform to be up.
-const UP: Duration = Duration::from_secs(30);
+const UP: Duration = Duration::from_secs(60);
 
 /// What a command of the command line gave.
 #[derive(Debug)]
@@ -181,20 +181,24 @@ impl Drop for Role {
     }
 }
 
-/// Kills every process whose directory or environment lies in `dir`: instances and their parents.
-fn kill_below(dir: &Path) {
+/// Every process whose directory lies in `dir` or whose command line names it: instances and their parents.
+pub fn processes_below(dir: &Path) -> Vec<u32> {
     let needle = dir.as_os_str().as_encoded_bytes();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
-        if u32::try_from(pid) == Ok(std::process::id()) {
-            continue;
-        }
-        let below = std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(dir));
-        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let named = command.windows(needle.len()).any(|window| window == needle);
-        if below || named {
-            let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
+    let is_below = |pid: &u32| {
+        let about = PathBuf::from(format!("/proc/{pid}"));
+        let below = std::fs::read_link(about.join("cwd")).is_ok_and(|cwd| cwd.starts_with(dir));
+        let command = std::fs::read(about.join("cmdline")).unwrap_or_default();
+        below || command.windows(needle.len()).any(|window| window == needle)
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| *pid != std::process::id()).filter(is_below).collect()
+}
+
+/// Kills them.
+fn kill_below(dir: &Path) {
+    for pid in processes_below(dir) {
+        let _ = nix::sys::signal::kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
     }
 }
 
