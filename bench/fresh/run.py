@@ -167,7 +167,7 @@ class Load:
     def __init__(self, platform):
         self.platform, self.on, self.statuses = platform, True, {}
         self.lock = threading.Lock()
-        self.threads = [threading.Thread(target=self.client) for _ in range(8)]
+        self.threads = [threading.Thread(target=self.client, daemon=True) for _ in range(8)]
         for thread in self.threads:
             thread.start()
 
@@ -205,13 +205,17 @@ def measure_kills(platform):
     """Connect failures a kill and worker, and the answers that clients got, over KILLS kills under load."""
     platform.run("scale", "fresh", 4)
     worst, load = 0.0, Load(platform)
-    for _ in range(KILLS):
-        victim = all_ready(platform, 4)[0]
-        before = platform.metric(r"towpath_gateway_connect_failures_total\b")
-        os.kill(victim["pid"], signal.SIGKILL)
-        time.sleep(1.0)  # the load goes on; whatever would be sent to the dead one is sent by now
-        worst = max(worst, platform.metric(r"towpath_gateway_connect_failures_total\b") - before)
-    return worst, load.stop()
+    try:
+        for kill in range(KILLS):
+            # In turn: one that dies again and again is started again ever later.
+            instances = sorted(all_ready(platform, 4), key=lambda instance: instance["id"])
+            before = platform.metric(r"towpath_gateway_connect_failures_total\b")
+            os.kill(instances[kill % len(instances)]["pid"], signal.SIGKILL)
+            time.sleep(1.0)  # the load goes on; whatever would be sent to the dead one is sent by now
+            worst = max(worst, platform.metric(r"towpath_gateway_connect_failures_total\b") - before)
+    finally:
+        statuses = load.stop()
+    return worst, statuses
 
 
 def main():

@@ -8,7 +8,7 @@ use super::extended_connect;
 use super::head::{self, BodyLength, Outgoing};
 use super::present::Of;
 use super::record::Record;
-use crate::upstream::h1::{self, H1Conn, Sending};
+use crate::upstream::h1::{self, Sending};
 use crate::upstream::h2::H2RequestBody;
 use crate::upstream::pool::PoolKey;
 use crate::upstream::request_body::RequestBody;
@@ -49,7 +49,7 @@ async fn attempt_h1(
 ) -> Result<Answer, AttemptFault> {
     let worker = record.conn.worker.clone();
     let Some(chosen) = record.chosen.as_ref() else { return Err(AttemptFault::Timeout) };
-    let key = PoolKey::of(&chosen.endpoint);
+    let (key, mark) = (PoolKey::of(&chosen.endpoint), worker.pool.mark());
     let upgrade = head::asks_upgrade(record, headers);
     let timeouts = chosen.endpoint.upstream.timeouts;
     let length = length_of(body.as_ref());
@@ -65,9 +65,10 @@ async fn attempt_h1(
             Some(conn) => conn,
             None => {
                 record.deadline.set_in(timeouts.connect.0);
-                let stream = worker.pool.connect(chosen.endpoint.address(), &record.deadline).await?;
+                let conn =
+                    worker.pool.open_h1(key, mark, chosen.endpoint.address(), &record.deadline).await?;
                 record.sends_now();
-                H1Conn::new(stream)
+                conn
             }
         };
         let started = {
@@ -82,6 +83,7 @@ async fn attempt_h1(
             // Closed before a byte was written: not an attempt.
             Err(_) => {
                 worker.metrics.stale.add(1);
+                worker.pool.doubt(key, record.deadline.now_ms());
                 continue;
             }
         }
@@ -109,9 +111,15 @@ async fn attempt_h1(
             // and one more go on a connection of our own making tells the two apart.
             Err(AttemptFault::Silent(_)) if !fresh && safe => {
                 worker.metrics.stale.add(1);
+                worker.pool.doubt(key, record.deadline.now_ms());
                 kept_may_serve = false;
             }
-            Err(fault) => return Err(fault),
+            Err(fault) => {
+                if matches!(fault, AttemptFault::Silent(_) | AttemptFault::Broken(_)) {
+                    worker.pool.doubt(key, record.deadline.now_ms());
+                }
+                return Err(fault);
+            }
         }
     }
 }

@@ -46,6 +46,9 @@ pub(crate) async fn forward(
             Ok(Answer::H2(reply, guard, key)) => return reply::from_h2(record, reply, guard, key),
             Err(fault) => fault,
         };
+        if fault.is_refusal() {
+            record.endpoint_refuses();
+        }
         record.attempt_fails(fault.is_endpoints());
         let safe = !had_body && is_idempotent(&record.method);
         let intact = !had_body || body.is_some();

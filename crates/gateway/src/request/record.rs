@@ -17,7 +17,7 @@ use http::{Method, Uri, Version};
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
-use towpath_route::{InFlight, Outcome};
+use towpath_route::{Endpoint, InFlight, Outcome};
 use towpath_types::ErrorCode;
 
 /// One request under way.
@@ -217,15 +217,27 @@ impl Record {
         self.flight = None;
     }
 
-    fn observe(&mut self, now: u64, outcome: Outcome) {
-        if let Some(flight) = &mut self.flight
-            && flight.observe(now, outcome).eject
+    /// Nobody listens at the endpoint. More attempts would only say so again: it is left alone at once, until it is announced as
+    /// another start or its ejection is over, unless its app wants no ejection for failures in a row.
+    pub(crate) fn endpoint_refuses(&self) {
+        if let Some(flight) = &self.flight
+            && flight.endpoint().upstream.ejection.consecutive > 0
         {
-            let endpoint = flight.endpoint();
-            let worker = &self.conn.worker;
-            if worker.table.choose(|view| view.table.eject(endpoint, now)) {
-                worker.metrics.ejections.add(1);
-            }
+            self.eject(flight.endpoint(), clock::now_ns());
+        }
+    }
+
+    fn observe(&mut self, now: u64, outcome: Outcome) {
+        let eject = self.flight.as_mut().is_some_and(|flight| flight.observe(now, outcome).eject);
+        if let Some(flight) = self.flight.as_ref().filter(|_| eject) {
+            self.eject(flight.endpoint(), now);
+        }
+    }
+
+    fn eject(&self, endpoint: &Endpoint, now: u64) {
+        let worker = &self.conn.worker;
+        if worker.table.choose(|view| view.table.eject(endpoint, now)) {
+            worker.metrics.ejections.add(1);
         }
     }
 

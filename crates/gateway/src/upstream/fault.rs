@@ -105,6 +105,11 @@ impl AttemptFault {
         }
     }
 
+    /// Whether nobody listens there.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
     /// Whether this machine had no descriptor or port for a connection.
     pub(crate) fn is_shortage(&self) -> bool {
         matches!(self, Self::Connect(error) if crate::descriptors::are_used_up(error))

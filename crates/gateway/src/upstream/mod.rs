@@ -10,5 +10,6 @@ pub(crate) mod h2;
 mod opening;
 pub(crate) mod pool;
 pub(crate) mod request_body;
+mod trial;
 
 pub(crate) use fault::{AttemptFault, BodyFault, Resend};

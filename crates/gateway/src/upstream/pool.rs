@@ -4,6 +4,7 @@ use super::AttemptFault;
 use super::h1::H1Conn;
 use super::h2::H2Conn;
 use super::opening::{Openings, Step};
+use super::trial::{Mark, Trials};
 use crate::deadline::Deadline;
 use crate::metrics::WorkerMetrics;
 use crate::settings::UpstreamPoolSettings;
@@ -68,12 +69,19 @@ pub(crate) struct Pool {
     metrics: Arc<WorkerMetrics>,
     kept: RefCell<HashMap<PoolKey, Kept, BuildHasherDefault<IdHasher>>>,
     openings: Openings,
+    trials: Trials,
 }
 
 impl Pool {
     /// An empty pool.
     pub(crate) fn new(settings: UpstreamPoolSettings, metrics: Arc<WorkerMetrics>) -> Rc<Self> {
-        Rc::new(Self { settings, metrics, kept: RefCell::default(), openings: Openings::default() })
+        Rc::new(Self {
+            settings,
+            metrics,
+            kept: RefCell::default(),
+            openings: Openings::default(),
+            trials: Trials::default(),
+        })
     }
 
     /// The most recently used HTTP/1.1 connection that is still open. For a request that must not be sent twice
@@ -93,7 +101,32 @@ impl Pool {
                 return Some(conn);
             }
             self.metrics.stale.add(1);
+            self.doubt(key, now_ms);
         }
+    }
+
+    /// A connection to this endpoint has ended unasked: what is opened next is opened one at a time until one stands.
+    pub(crate) fn doubt(&self, key: PoolKey, now_ms: u64) {
+        self.trials.doubt(key, now_ms);
+    }
+
+    /// The moment at which a request chooses its endpoint, see [`Pool::open_h1`].
+    pub(crate) fn mark(&self) -> Mark {
+        self.trials.mark()
+    }
+
+    /// A new HTTP/1.1 connection before the deadline, unless one to this endpoint has failed since it was chosen.
+    pub(crate) async fn open_h1(
+        &self,
+        key: PoolKey,
+        chosen: Mark,
+        address: &Address,
+        deadline: &Deadline,
+    ) -> Result<H1Conn, AttemptFault> {
+        let turn = self.trials.turn(key, chosen, deadline).await?;
+        let opened = self.connect(address, deadline).await;
+        turn.ends(&opened, deadline.now_ms());
+        opened.map(H1Conn::new)
     }
 
     /// Keeps a connection whose response has ended.
@@ -145,6 +178,7 @@ impl Pool {
     /// Closes what has been idle for too long or was closed by its peer.
     pub(crate) fn sweep(&self, now_ms: u64) {
         let idle_ms = self.settings.idle_ms;
+        self.trials.sweep(now_ms);
         self.kept.borrow_mut().retain(|_, kept| {
             kept.h1.retain_mut(|conn| {
                 now_ms.saturating_sub(conn.idle_since_ms) <= idle_ms.min(conn.idle_limit_ms)
@@ -156,11 +190,7 @@ impl Pool {
     }
 
     /// Opens a TCP connection to an endpoint before the deadline.
-    pub(crate) async fn connect(
-        &self,
-        address: &Address,
-        deadline: &Deadline,
-    ) -> Result<TcpStream, AttemptFault> {
+    async fn connect(&self, address: &Address, deadline: &Deadline) -> Result<TcpStream, AttemptFault> {
         let mut connecting = pin!(async {
             let stream = match address {
                 Address::Socket(address) => TcpStream::connect(address).await?,

@@ -10,6 +10,7 @@
 
 mod bodies;
 mod control;
+mod deaths;
 mod drain;
 mod errors;
 mod framing;
