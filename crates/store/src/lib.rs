@@ -1,5 +1,5 @@
 //! The store of hard state: JSON resources with revisions, compare-and-set, an ordered change feed, manager rows and
-//! fences; one trait, SQLite and PostgreSQL behind it.
+//! fences; one trait, SQLite and PostgreSQL behind it, and memory for simulations.
 //!
 //! Invariants:
 //! - Every commit that changes something gets the next store-wide revision; all its writes share it, and it is atomic.
@@ -15,9 +15,11 @@ use towpath_types::{Incarnation, Kind, ManagerId, OrgName, Record, Revision, Spa
 
 mod decide;
 mod document;
+mod memory;
 mod postgres;
 mod sqlite;
 
+pub use memory::MemoryStore;
 pub use postgres::{PostgresConfig, PostgresStore};
 pub use sqlite::{SqliteOptions, SqliteStore};
 

@@ -1,4 +1,4 @@
-//! What every store has to do, run for SQLite and for a real PostgreSQL server.
+//! What every store has to do, run for memory, for SQLite and for a real PostgreSQL server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +17,7 @@ mod rig;
 mod sqlite_only;
 mod writes;
 
-use rig::{PostgresRig, SqliteRig};
+use rig::{MemoryRig, PostgresRig, SqliteRig};
 
 /// Makes one test for each case and adapter.
 macro_rules! contract {
@@ -26,6 +26,12 @@ macro_rules! contract {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 crate::$module::$case(&crate::SqliteRig::new()).await;
+            })*
+        }
+        mod memory {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                crate::$module::$case(&crate::MemoryRig::new()).await;
             })*
         }
         mod postgres {

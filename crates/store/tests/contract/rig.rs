@@ -1,11 +1,11 @@
 //! Stores to test, and short ways to say what tests say often.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
 use towpath_store::{
-    Commit, Expect, Fence, ManagerRow, PostgresConfig, PostgresStore, SqliteOptions, SqliteStore, Store,
-    StoreError, Transaction, Write,
+    Commit, Expect, Fence, ManagerRow, MemoryStore, PostgresConfig, PostgresStore, SqliteOptions,
+    SqliteStore, Store, StoreError, Transaction, Write,
 };
 use towpath_testkit::Postgres;
 use towpath_types::resource::Key;
@@ -22,6 +22,27 @@ pub(crate) trait Rig {
 
     async fn open(&self) -> Arc<dyn Store> {
         self.open_keeping(100_000).await
+    }
+}
+
+/// What is kept is kept by the rig: a store in memory cannot be closed and opened again.
+pub(crate) struct MemoryRig {
+    store: OnceLock<Arc<MemoryStore>>,
+}
+
+impl MemoryRig {
+    pub(crate) fn new() -> Self {
+        Self { store: OnceLock::new() }
+    }
+}
+
+impl Rig for MemoryRig {
+    async fn open_keeping(&self, keep_revisions: u64) -> Arc<dyn Store> {
+        self.store.get_or_init(|| Arc::new(MemoryStore::new(1_700_000_000_000, keep_revisions))).clone()
+    }
+
+    async fn empty(&self) -> Arc<dyn Store> {
+        Arc::new(MemoryStore::new(1_700_000_000_000, 100_000))
     }
 }
 
