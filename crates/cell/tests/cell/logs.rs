@@ -68,14 +68,14 @@ async fn a_follower_gets_each_line_once_in_order_while_its_lease_lasts() {
     let mut chunks = stage.bus.subscribe(&subject::instance_log(id)).await.unwrap();
     stage.want(vec![spec]).await;
     stage.until_state(id, InstanceState::Ready).await;
-    let reply = stage.command(&query(id, 5, 600)).await;
+    let reply = stage.command(&query(id, 5, 4_000)).await;
     let CellReply::Log { lines } = reply else { panic!("{reply:?}") };
     let mut last = lines.last().unwrap().text.clone();
     let mut seen = 0;
     let mut next_seq = None;
     // A second query while the first lease runs must not double anything.
-    stage.command(&query(id, 0, 600)).await;
-    while let Ok(Some(message)) = tokio::time::timeout(Duration::from_secs(2), chunks.next()).await {
+    stage.command(&query(id, 0, 4_000)).await;
+    while let Ok(Some(message)) = tokio::time::timeout(Duration::from_secs(6), chunks.next()).await {
         let chunk: LogChunk = towpath_wire::decode(&message.payload).unwrap();
         assert_eq!(chunk.instance, id);
         assert!(next_seq.is_none_or(|next| next == chunk.seq));

@@ -26,7 +26,7 @@ use towpath_wire::cell::{
 use towpath_wire::subject;
 
 /// Longest wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program that a test's cells use as shim.
 pub fn testbed() -> PathBuf {

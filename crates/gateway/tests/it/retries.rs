@@ -115,18 +115,21 @@ async fn three_dead_endpoints_in_a_row_do_not_hide_the_live_one() {
 #[tokio::test]
 async fn kept_connections_that_the_instance_has_closed_are_replaced_unseen() {
     // Closes after each response without saying so.
-    let raw = Raw::start(|_, mut client| {
+    let closed = Arc::new(AtomicUsize::new(0));
+    let count = closed.clone();
+    let raw = Raw::start(move |_, mut client| {
         client.read_request();
         client.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        drop(client);
+        count.fetch_add(1, Ordering::SeqCst);
     });
     let rig = Rig::start(World::new().app("shop", policy(0)).instance("shop", raw.address)).await;
     for n in 0..10 {
         let answer =
             rig.client().request("POST / HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 0\r\n\r\n");
         assert_eq!((answer.status, n), (200, n));
-        towpath_testkit::wait::block_until(crate::support::PATIENCE, "the close to arrive", || {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            Some(())
+        towpath_testkit::wait::block_until(crate::support::PATIENCE, "the close", || {
+            (closed.load(Ordering::SeqCst) > n).then_some(())
         });
     }
     assert_eq!(raw.connections(), 10);
