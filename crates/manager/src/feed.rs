@@ -131,6 +131,11 @@ fn tell(core: &Core, mailboxes: &Mailboxes, step: CacheStep) {
                     }
                 }
             }
+            Kind::Cell => {
+                if let Ok(cell) = key.name.parse() {
+                    crate::reconcile::cells::changed(core, mailboxes, cell);
+                }
+            }
             Kind::Operation => {
                 if let Ok(id) = key.name.parse() {
                     core.note_operation(id);

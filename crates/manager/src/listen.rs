@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use towpath_bus::{BusError, BusState, Message, Subscription};
-use towpath_wire::cell::CellAnnounce;
+use towpath_wire::cell::{CellAnnounce, InstanceState};
 use towpath_wire::gateway::GatewayReport;
 use towpath_wire::{WireMessage, decode, subject};
 
@@ -84,9 +84,16 @@ async fn hear_cell(core: &Core, mailboxes: &Mailboxes, message: &Message) {
     }
     let change = core.soft.hear_cell(announce);
     for instance in &change.instances {
+        let report = core.soft.instance(*instance).map(|heard| heard.report.state);
+        if report != Some(InstanceState::Starting) {
+            core.placing.started(cell, *instance);
+        }
         if let Some(group) = core.cache.group_of(*instance) {
             mailboxes.activate(group);
         }
+    }
+    if *core.cache_loaded().borrow() && crate::reconcile::cells::differs(core, cell) {
+        mailboxes.activate_cell(cell);
     }
     if change.returned {
         // There may be room now for those that wait.

@@ -24,13 +24,15 @@ pub enum Kind {
     Route,
     /// An API token; name: chosen; spec [`crate::spec::TokenSpec`].
     Token,
+    /// What is wanted of a cell; name: its id; spec [`crate::cell::CellSpec`].
+    Cell,
     /// A long operation; name: its id; spec [`crate::spec::OperationSpec`].
     Operation,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Org,
         Kind::Space,
         Kind::Lane,
@@ -39,6 +41,7 @@ impl Kind {
         Kind::Release,
         Kind::Route,
         Kind::Token,
+        Kind::Cell,
         Kind::Operation,
     ];
 
@@ -53,6 +56,7 @@ impl Kind {
             Kind::Release => "release",
             Kind::Route => "route",
             Kind::Token => "token",
+            Kind::Cell => "cell",
             Kind::Operation => "operation",
         }
     }

@@ -3,6 +3,7 @@
 //! Invariants: every name and unit is validated when it is made, so code that holds one need not check it again.
 //! This crate does no I/O, reads no clock and no randomness (ids are minted by the caller's `now`).
 
+pub mod cell;
 pub mod digest;
 pub mod error_code;
 pub mod health;

@@ -49,6 +49,8 @@ pub(crate) const TABLE: &[(Method, &str, Access)] = &[
     (Method::POST, "/v1/apps/{app}/releases", Developer),
     (Method::POST, "/v1/apps/{app}/rollback", Developer),
     (Method::GET, "/v1/cells", Viewer),
+    (Method::GET, "/v1/cells/{cell}", Viewer),
+    (Method::PATCH, "/v1/cells/{cell}", Operator),
     (Method::POST, "/v1/explain", Viewer),
     (Method::GET, "/v1/gateways", Viewer),
     (Method::GET, "/v1/instances", Viewer),

@@ -12,6 +12,7 @@ mod apps;
 mod auth;
 mod body;
 mod calls;
+mod cells;
 mod edge;
 mod explain;
 mod first_tokens;

@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use super::{
-    ApiState, access, apps, auth, edge, explain, forward, groups, instances, lanes, logs, managers,
+    ApiState, access, apps, auth, cells, edge, explain, forward, groups, instances, lanes, logs, managers,
     operations, page, releases, routes, sources, status, tokens,
 };
 use axum::Router;
@@ -84,7 +84,8 @@ fn endpoints() -> OpenApiRouter<ApiState> {
         .routes(routes!(managers::list_managers))
         .routes(routes!(managers::get_owner))
         .routes(routes!(status::get_status))
-        .routes(routes!(status::list_cells))
+        .routes(routes!(cells::list_cells))
+        .routes(routes!(cells::get_cell, cells::patch_cell))
         .routes(routes!(status::list_gateways))
         .routes(routes!(status::get_version))
         .routes(routes!(status::whoami))

@@ -1,12 +1,13 @@
-//! The platform: managers, cells, gateways, version.
+//! The platform: managers, gateways, version.
 
 use super::ApiState;
 use super::auth::{Caller, role_text};
+use super::cells::CellView;
 use super::problem::{Outcome, Problem, ProblemBody};
 use super::query::NoQuery;
 use super::reading::{List, read_answer};
 use super::store_probe::{StoreState, StoreView};
-use crate::core::soft::{HeardCell, HeardGateway};
+use crate::core::soft::HeardGateway;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -14,66 +15,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use towpath_bus::BusState;
-use towpath_types::{CellId, ErrorCode, GatewayId, Kind, ManagerId, Place, Revision};
-use towpath_wire::cell::InstanceState;
-
-/// A cell.
-#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-#[schema(as = Cell)]
-pub(crate) struct CellView {
-    id: CellId,
-    place: Place,
-    /// Where its instances are reached.
-    address: String,
-    version: String,
-    driver: String,
-    /// Memory that may be given to instances.
-    memory_bytes: u64,
-    cores: u32,
-    /// Busy share of the machine's cores.
-    cpu: f32,
-    /// Used share of its memory.
-    mem: f32,
-    /// Share of time in which something waited for I/O.
-    io: f32,
-    /// Takes no new instances.
-    cordoned: bool,
-    builders: Vec<String>,
-    instances: usize,
-    ready: usize,
-    /// Time since it was heard.
-    heard_ms: u64,
-    /// Not heard for too long.
-    lost: bool,
-}
-
-impl From<&HeardCell> for CellView {
-    fn from(cell: &HeardCell) -> Self {
-        let announce = &cell.announce;
-        Self {
-            id: announce.cell,
-            place: announce.place.clone(),
-            address: announce.address.clone(),
-            version: announce.version.clone(),
-            driver: announce.driver.clone(),
-            memory_bytes: announce.memory_bytes,
-            cores: announce.cores,
-            cpu: announce.host.cpu,
-            mem: announce.host.mem,
-            io: announce.host.io,
-            cordoned: announce.cordoned,
-            builders: announce.builders.clone(),
-            instances: announce.instances.len(),
-            ready: announce
-                .instances
-                .iter()
-                .filter(|instance| instance.state == InstanceState::Ready)
-                .count(),
-            heard_ms: cell.silent_ms,
-            lost: cell.lost,
-        }
-    }
-}
+use towpath_types::{ErrorCode, GatewayId, Kind, ManagerId, Place, Revision};
 
 /// A gateway.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
@@ -190,7 +132,7 @@ pub(crate) async fn get_status(State(state): State<ApiState>, _query: NoQuery) -
             evicted: row.evicted,
         })
         .collect();
-    let cells: Vec<CellView> = core.soft.cells().iter().map(CellView::from).collect();
+    let cells = super::cells::all(core);
     let live = || cells.iter().filter(|cell| !cell.lost);
     let view = StatusView {
         version: VERSION,
@@ -203,20 +145,12 @@ pub(crate) async fn get_status(State(state): State<ApiState>, _query: NoQuery) -
         managers,
         gateways: core.soft.gateways().iter().map(GatewayView::from).collect(),
         apps: core.cache.list(Kind::App, None, None).len(),
-        instances: live().map(|cell| cell.instances).sum(),
-        ready: live().map(|cell| cell.ready).sum(),
+        instances: live().map(|cell| cell.counts().0).sum(),
+        ready: live().map(|cell| cell.counts().1).sum(),
         cells,
         store: found.store,
     };
     Ok(read_answer(view.store.state == StoreState::Down, &view))
-}
-
-/// All cells that were heard.
-#[utoipa::path(get, path = "/v1/cells", tag = "platform",
-    responses((status = 200, body = List<CellView>), (status = "default", body = ProblemBody)))]
-pub(crate) async fn list_cells(State(state): State<ApiState>, _query: NoQuery) -> Outcome<Response> {
-    let items = state.core.soft.cells().iter().map(CellView::from).collect();
-    Ok(read_answer(false, &List { items, next: None, revision: state.core.cache.revision() }))
 }
 
 /// All gateways that were heard.

@@ -1,5 +1,6 @@
 //! The hard state in memory, fed by the store's change feed: complete at a known revision.
 
+mod cells;
 mod index;
 
 use super::keys::GroupRef;

@@ -1,7 +1,7 @@
 //! Keys of the stored kinds, in one place.
 
 use towpath_types::resource::Key;
-use towpath_types::{AppName, AppRef, Digest, Kind, LaneName, OperationId, OrgName, SpaceRef};
+use towpath_types::{AppName, AppRef, CellId, Digest, Kind, LaneName, OperationId, OrgName, SpaceRef};
 
 /// A group: the copies of an app in a lane of a region (empty = the only region).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,6 +89,11 @@ pub fn route_key(host: &str, path: &str) -> Key {
 /// Key of a token.
 pub fn token_key(name: &str) -> Key {
     above(Kind::Token, name.to_owned())
+}
+
+/// Key of what is wanted of a cell.
+pub fn cell_key(cell: CellId) -> Key {
+    above(Kind::Cell, cell.to_string())
 }
 
 /// Key of an operation.

@@ -95,6 +95,7 @@ impl Core {
         manager: ManagerId,
     ) -> Arc<Self> {
         let clock = Arc::new(Clock::start());
+        let starts = settings.rollout.start_limits();
         Arc::new(Self {
             settings,
             store,
@@ -104,7 +105,7 @@ impl Core {
             ownership: Ownership::new(manager),
             vitals: crate::vitals::Vitals::default(),
             members: Members::default(),
-            placing: PlacingLedger::new(clock.clone()),
+            placing: PlacingLedger::new(&starts, clock.clone()),
             clock,
             cache: Cache::default(),
             standing: watch::Sender::new(None),

@@ -1,15 +1,11 @@
-//! Room that plans have taken but that the cache does not show yet, and the rate at which instances are started.
+//! Room that plans have taken but that the cache does not show yet, and what is being started.
 
 use super::clock::Clock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use towpath_plan::placement::starts::{StartBudget, StartLedger, StartLimits};
 use towpath_plan::rollout::{GroupPlan, PlanAction, memory_of};
 use towpath_types::{CellId, InstanceId};
-
-/// Instances that may be started at once.
-const BURST: f64 = 1_000.0;
-/// Instances that may be started in a second over time.
-const RATE: f64 = 250.0;
 
 /// Shared by all group workers.
 #[derive(Debug)]
@@ -20,15 +16,18 @@ pub struct PlacingLedger {
 
 #[derive(Debug)]
 struct Ledger {
+    /// Per instance: its cell and the memory that was promised to it.
     reserved: HashMap<InstanceId, (CellId, u64)>,
-    tokens: f64,
-    filled_ms: u64,
+    /// Per cell: the sum.
+    by_cell: HashMap<CellId, u64>,
+    starts: StartLedger,
 }
 
 /// The ledger while a plan is made.
 pub struct Placing<'a> {
     ledger: &'a PlacingLedger,
     inner: MutexGuard<'a, Ledger>,
+    now_ms: u64,
 }
 
 /// Room taken by a plan; given back when dropped (by then the cache shows the instances, or they are not to be).
@@ -36,62 +35,92 @@ pub struct Placing<'a> {
 pub struct Reservation<'a> {
     ledger: &'a PlacingLedger,
     instances: Vec<InstanceId>,
+    kept: bool,
 }
 
 impl PlacingLedger {
     /// Nothing taken.
-    pub fn new(clock: Arc<Clock>) -> Self {
-        let ledger = Ledger { reserved: HashMap::new(), tokens: BURST, filled_ms: clock.uptime_ms() };
+    pub fn new(limits: &StartLimits, clock: Arc<Clock>) -> Self {
+        let starts = StartLedger::new(limits, clock.uptime_ms());
+        let ledger = Ledger { reserved: HashMap::new(), by_cell: HashMap::new(), starts };
         Self { inner: Mutex::new(ledger), clock }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the ledger for one plan. Keep it short, and across no await.
     pub fn begin(&self) -> Placing<'_> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.clock.uptime_ms();
-        #[expect(clippy::cast_precision_loss, reason = "a difference of milliseconds")]
-        let passed = now.saturating_sub(inner.filled_ms) as f64;
-        inner.tokens = (inner.tokens + passed * RATE / 1000.0).min(BURST);
-        inner.filled_ms = now;
-        Placing { ledger: self, inner }
+        Placing { ledger: self, inner: self.lock(), now_ms: self.clock.uptime_ms() }
+    }
+
+    /// An instance is no longer being started: it runs, or has ended.
+    pub fn started(&self, cell: CellId, instance: InstanceId) {
+        self.lock().starts.end(cell, instance);
     }
 }
 
 impl<'a> Placing<'a> {
     /// Instances that may be started now.
-    pub fn budget(&self) -> u32 {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and BURST")]
-        let budget = self.inner.tokens.max(0.0) as u32;
-        budget
+    pub fn budget(&mut self) -> StartBudget {
+        self.inner.starts.budget(self.now_ms)
     }
 
     /// Bytes that others have taken on a cell.
     pub fn reserved(&self, cell: CellId) -> u64 {
-        self.inner.reserved.values().filter(|(at, _)| *at == cell).map(|(_, bytes)| bytes).sum()
+        self.inner.by_cell.get(&cell).copied().unwrap_or_default()
+    }
+
+    /// Instances that this manager is starting on a cell.
+    pub fn starting(&mut self, cell: CellId) -> u32 {
+        self.inner.starts.starting(cell, self.now_ms)
     }
 
     /// Takes what a plan needs.
     pub fn reserve(&mut self, plan: &GroupPlan) -> Reservation<'a> {
         let mut instances = Vec::new();
         for action in &plan.actions {
-            let PlanAction::Assign { instance, cell, .. } = action else { continue };
+            let PlanAction::Assign { instance, cell, replaces_lost, .. } = action else { continue };
             let version = plan.status.assignments.iter().find(|a| a.instance == *instance);
             let bytes = version.map_or(0, |assignment| memory_of(&plan.status, &assignment.version));
             self.inner.reserved.insert(*instance, (*cell, bytes));
-            self.inner.tokens -= 1.0;
+            *self.inner.by_cell.entry(*cell).or_default() += bytes;
+            let now = self.now_ms;
+            self.inner.starts.begin(*cell, *instance, *replaces_lost, now);
             instances.push(*instance);
         }
-        Reservation { ledger: self.ledger, instances }
+        Reservation { ledger: self.ledger, instances, kept: false }
+    }
+}
+
+impl Reservation<'_> {
+    /// The plan was committed: its instances are being started. (Without this they are not to be.)
+    pub fn keep(mut self) {
+        self.kept = true;
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        if !self.instances.is_empty() {
-            let mut inner = self.ledger.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            for instance in &self.instances {
-                inner.reserved.remove(instance);
+        if self.instances.is_empty() {
+            return;
+        }
+        let mut inner = self.ledger.lock();
+        for instance in &self.instances {
+            let Some((cell, bytes)) = inner.reserved.remove(instance) else { continue };
+            if let Some(sum) = inner.by_cell.get_mut(&cell) {
+                *sum = sum.saturating_sub(bytes);
+                if *sum == 0 {
+                    inner.by_cell.remove(&cell);
+                }
+            }
+            if !self.kept {
+                inner.starts.end(cell, *instance);
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

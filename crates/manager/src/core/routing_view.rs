@@ -27,7 +27,7 @@ impl RoutingView {
                 Some(ItemKey::Space(SpaceRef { org: key.org.clone()?, space: key.name.parse().ok()? }))
             }
             Kind::Lane => Some(ItemKey::Space(space()?)),
-            Kind::Org | Kind::Release | Kind::Token | Kind::Operation => None,
+            Kind::Org | Kind::Release | Kind::Token | Kind::Cell | Kind::Operation => None,
         }
     }
 

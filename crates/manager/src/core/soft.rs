@@ -33,6 +33,8 @@ pub struct HeardCell {
     pub silent_ms: u64,
     /// Silent for longer than [`LIVE_MS`], or it said that it leaves.
     pub lost: bool,
+    /// Instances that have begun to start lately.
+    pub starting: u32,
 }
 
 /// A gateway as heard.
@@ -182,17 +184,12 @@ impl SoftState {
 
     /// All known cells, in the order of their ids.
     pub fn cells(&self) -> Vec<HeardCell> {
-        self.read(|inner, time| {
-            inner
-                .cells
-                .values()
-                .map(|entry| {
-                    let silent_ms = time.saturating_sub(entry.at_ms);
-                    let lost = entry.announce.leaving || silent_ms > LIVE_MS;
-                    HeardCell { announce: entry.announce.clone(), silent_ms, lost }
-                })
-                .collect()
-        })
+        self.read(|inner, time| inner.cells.values().map(|entry| entry.heard(time)).collect())
+    }
+
+    /// A cell.
+    pub fn cell(&self, cell: CellId) -> Option<HeardCell> {
+        self.read(|inner, time| inner.cells.get(&cell).map(|entry| entry.heard(time)))
     }
 
     /// All known gateways, in the order of their ids.

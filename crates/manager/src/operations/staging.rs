@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 use towpath_bus::{BusError, BusState, Subscription};
+use towpath_types::cell::Scheduling;
 use towpath_types::{CellId, Digest, ErrorCode, Millis};
 use towpath_wire::cell::{CellCommand, CellReply};
 use towpath_wire::staging::{StageEvent, StageJob, StageOutput, StageResult};
@@ -96,7 +97,8 @@ impl Operations {
                     let has_tools =
                         builder.is_none_or(|name| announce.builders.iter().any(|have| have == name));
                     let busy = (announce.host.cpu.clamp(0.0, 1.0) * 1000.0) as u32;
-                    (tried.contains(&announce.cell), !has_tools, announce.cordoned, busy, announce.cell)
+                    let closed = self.core.cache.cell(announce.cell).scheduling != Scheduling::Open;
+                    (tried.contains(&announce.cell), !has_tools, closed, busy, announce.cell)
                 });
             if let Some(cell) = best {
                 return Some(cell.announce.cell);

@@ -1,5 +1,6 @@
 //! Reconcilers: what is wanted against what is, one resource at a time.
 
+pub(crate) mod cells;
 pub mod group;
 
 use crate::core::Core;
@@ -9,6 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 use towpath_bus::{BusError, Subscription};
+use towpath_types::CellId;
 use towpath_wire::manager::{Activate, MAX_HOPS};
 use towpath_wire::{decode, encode, subject};
 
@@ -16,6 +18,7 @@ use towpath_wire::{decode, encode, subject};
 #[derive(Debug, Default)]
 pub struct Mailboxes {
     groups: Arc<MailboxSet<GroupRef>>,
+    cells: Arc<MailboxSet<CellId>>,
     /// Groups that are not as wanted: looked at whenever gateways or cells say something new.
     unsettled: Mutex<BTreeSet<GroupRef>>,
 }
@@ -24,6 +27,11 @@ impl Mailboxes {
     /// Has a group looked at soon.
     pub fn activate(&self, group: GroupRef) {
         self.groups.activate(group);
+    }
+
+    /// Has a cell looked at soon.
+    pub fn activate_cell(&self, cell: CellId) {
+        self.cells.activate(cell);
     }
 
     /// Has all groups looked at.
@@ -57,6 +65,8 @@ impl Mailboxes {
     }
 }
 
+/// Cells that are looked at at the same time.
+const CELL_WORKERS: usize = 2;
 /// Name of the service in subjects.
 const SERVICE: &str = "group";
 
@@ -80,7 +90,15 @@ pub(crate) async fn spawn(
             async move { core.stopped().await }
         }
     };
-    mailboxes.groups.spawn(core.settings.workers, work, stopped, tasks);
+    mailboxes.groups.spawn(core.settings.workers, work, stopped.clone(), tasks);
+    let work = {
+        let core = core.clone();
+        move |cell: CellId| {
+            let core = core.clone();
+            async move { cells::reconcile(&core, cell).await }
+        }
+    };
+    mailboxes.cells.spawn(CELL_WORKERS, work, stopped, tasks);
     let queue = core.bus.subscribe(&subject::service(SERVICE, core.manager)).await?;
     let (core, mailboxes) = (core.clone(), mailboxes.clone());
     tasks.spawn(async move {

@@ -8,10 +8,14 @@ use towpath_types::spec::{InstanceVersion, RolloutPhase, Wanted};
 
 /// How far the instances are from the aim.
 struct Tally {
-    /// Running, of the right version, and not on a lost cell.
+    /// Running, of the right version, where they may stay, and not on a lost cell.
     own: usize,
     /// Those that serve.
     serving: usize,
+    /// Of the right version, on draining cells.
+    moving: usize,
+    /// Those that serve.
+    moving_serving: usize,
     /// Running, of other versions.
     old: usize,
     /// Draining.
@@ -23,9 +27,12 @@ impl Work<'_> {
     pub(super) fn conclude(&mut self, aim: &Aim) {
         let tally = self.tally(aim);
         let count = aim.count as usize;
-        let in_place = tally.old == 0 && tally.own == count;
-        let full = in_place && tally.serving == count;
-        let settled = full && tally.draining == 0;
+        let in_place = tally.old == 0 && tally.moving == 0 && tally.own == count;
+        // Where they stand makes no difference to who sends them requests.
+        let full = tally.old == 0
+            && tally.own + tally.moving >= count
+            && tally.serving + tally.moving_serving >= count;
+        let settled = in_place && tally.serving == count && tally.draining == 0;
         // Once settled, an instance that falls and rises again is its cell's business and no rollout.
         let was_settled = matches!(self.input.status.phase, RolloutPhase::Steady | RolloutPhase::Failed);
         let unmoved = self.actions.is_empty() && in_place && tally.draining == 0 && count > 0;
@@ -39,7 +46,7 @@ impl Work<'_> {
         }
         self.set_phase(aim, &tally, settled || rests);
         self.forget_settings();
-        if !full || tally.draining > 0 {
+        if !full || tally.moving > 0 || tally.draining > 0 {
             self.wake_soon();
         }
     }
@@ -77,15 +84,18 @@ impl Work<'_> {
     fn tally(&self, aim: &Aim) -> Tally {
         let running = self.running();
         let lost = running.iter().filter(|(_, standing)| *standing == Standing::Lost).count();
-        let own: Vec<Standing> = running
+        let right = running
             .iter()
-            .filter(|(a, standing)| Some(a.version) == aim.version && *standing != Standing::Lost)
-            .map(|(_, standing)| *standing)
-            .collect();
+            .filter(|(a, standing)| Some(a.version) == aim.version && *standing != Standing::Lost);
+        let (own, moving): (Vec<_>, Vec<_>) = right.partition(|(a, _)| self.is_in_place(a, aim.version));
+        let serving =
+            |of: &[&(_, Standing)]| of.iter().filter(|(_, standing)| *standing == Standing::Serving).count();
         Tally {
             own: own.len(),
-            serving: own.iter().filter(|standing| **standing == Standing::Serving).count(),
-            old: running.len() - own.len() - lost,
+            serving: serving(&own),
+            moving: moving.len(),
+            moving_serving: serving(&moving),
+            old: running.len() - own.len() - moving.len() - lost,
             draining: self.status.assignments.iter().filter(|a| a.wanted == Wanted::Drain).count(),
         }
     }
@@ -109,8 +119,12 @@ impl Work<'_> {
 /// For people: what is being waited for.
 fn explain(aim: &Aim, tally: &Tally) -> String {
     let mut parts = Vec::new();
-    if tally.serving < aim.count as usize {
-        parts.push(format!("{} of {} ready", tally.serving, aim.count));
+    let serving = tally.serving + tally.moving_serving;
+    if serving < aim.count as usize {
+        parts.push(format!("{serving} of {} ready", aim.count));
+    }
+    if tally.moving > 0 {
+        parts.push(format!("{} to move off draining cells", tally.moving));
     }
     if tally.old > 0 {
         parts.push(format!("{} old still there", tally.old));

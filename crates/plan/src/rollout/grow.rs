@@ -3,14 +3,11 @@
 use super::plan::{Aim, Work};
 use super::standing::Standing;
 use super::version::memory_of;
-use crate::placement::{NoPlace, Placer};
+use crate::placement::{NoPlace, Placer, PlacingRules};
 use towpath_types::spec::{Assignment, InstanceVersion, Replacements, Wanted};
 use towpath_types::{ByteSize, CellId};
 
-/// Instances that come while others go may use this much more than the memory limit: for a moment both are there.
-const SURGE_STRETCH: f64 = 1.25;
-
-impl Work<'_> {
+impl<'a> Work<'a> {
     /// Adds what is missing.
     pub(super) fn grow(&mut self, aim: &Aim) {
         let Some(version) = aim.version else { return };
@@ -18,31 +15,53 @@ impl Work<'_> {
             return;
         }
         let running = self.running();
-        let own = running.iter().filter(|(assignment, _)| assignment.version == version).count();
+        let in_place = |assignment: &Assignment| self.is_in_place(assignment, aim.version);
+        let own = running.iter().filter(|(assignment, _)| in_place(assignment)).count();
         let most = aim.count.saturating_add(self.input.policy.surge_of(aim.count)) as usize;
         let room = most.saturating_sub(running.len());
         let missing = (aim.count as usize).saturating_sub(own);
-        let mut placer = self.placer(version, running.len() > own);
-        let mut budget = self.input.budget as usize;
         let wanted = missing.min(room);
-        for _ in 0..wanted.min(budget) {
-            if !self.place_one(&mut placer, version, &[], "an instance is missing") {
-                return;
-            }
+        if wanted > 0 {
+            self.add(version, wanted, running.len() > own);
+        } else if missing == 0 && self.status.good == Some(version) {
+            self.replace_broken(version, room);
         }
-        budget = budget.saturating_sub(wanted);
-        if wanted > 0 && budget == 0 {
+    }
+
+    /// Adds so many, as far as they may be started now.
+    fn add(&mut self, version: InstanceVersion, wanted: usize, moving: bool) {
+        let mut placer = self.placer(version);
+        let in_place_of_lost = wanted.min(self.lost.len());
+        let others = wanted - in_place_of_lost;
+        let why = if moving { "another one is to go" } else { "an instance is missing" };
+        let all = self.input.budget.all as usize;
+        let now = others.min(all);
+        let replacing = in_place_of_lost.min(all - now).min(self.input.budget.replaced as usize);
+        if now + replacing < wanted {
             self.wake_soon();
         }
-        if missing == 0 && self.status.good == Some(version) {
-            self.replace_broken(&mut placer, version, room, budget);
+        let whys = std::iter::repeat_n((false, why), now)
+            .chain(std::iter::repeat_n((true, "another one's cell is lost"), replacing));
+        for (replaces_lost, why) in whys {
+            if !self.place_one(&mut placer, version, &[], replaces_lost, why) {
+                return;
+            }
         }
     }
 
     /// Replaces one instance that does not come back by itself, when it is time to.
-    fn replace_broken(&mut self, placer: &mut Placer, version: InstanceVersion, room: usize, budget: usize) {
+    fn replace_broken(&mut self, version: InstanceVersion, room: usize) {
+        let is_ill =
+            |standing: &Standing| matches!(standing, Standing::Broken | Standing::Weak { tired: true });
+        let in_place = |assignment: &Assignment| self.is_in_place(assignment, Some(version));
+        let running: Vec<_> =
+            self.running().into_iter().filter(|(a, standing)| is_ill(standing) && in_place(a)).collect();
+        if running.is_empty() {
+            return;
+        }
+        let mut placer = self.placer(version);
         let beside = |cell| placer.has_open_beside(cell);
-        let found = self.running().into_iter().filter(|(a, _)| a.version == version).find(|(a, standing)| {
+        let found = running.into_iter().find(|(a, standing)| {
             match standing {
                 // Its own cell goes on trying; only another one can do better.
                 Standing::Broken => beside(a.cell) || self.is_unpreparable(a),
@@ -52,12 +71,12 @@ impl Work<'_> {
         });
         let Some((assignment, standing)) = found else { return };
         let wait = self.find_replace_wait();
-        if wait > 0 || budget == 0 {
+        if wait > 0 || self.input.budget.all == 0 {
             return self.wake_in(wait.max(100));
         }
         // Replace first, so that a want of room leaves things as they are.
         let why = if standing == Standing::Broken { "one is broken" } else { "one stays unhealthy" };
-        if !self.place_one(placer, version, &[assignment.cell], why) {
+        if !self.place_one(&mut placer, version, &[assignment.cell], false, why) {
             return;
         }
         if standing == Standing::Broken {
@@ -87,14 +106,24 @@ impl Work<'_> {
         pause.min(policy.replace_max_ms).saturating_sub(since)
     }
 
-    fn placer(&self, version: InstanceVersion, surging: bool) -> Placer {
-        let stretch = if surging { SURGE_STRETCH } else { 1.0 };
-        let overcommit = self.input.policy.overcommit * stretch;
-        let mut placer = Placer::new(self.input.cells, &self.input.spec.region, overcommit);
+    fn placer(&self, version: InstanceVersion) -> Placer<'a> {
+        let input = self.input;
+        let mut placer = Placer::new(
+            input.cells,
+            PlacingRules {
+                region: &input.spec.region,
+                overcommit: input.policy.overcommit,
+                starts_per_cell: input.policy.starts_per_cell,
+                mates: input.mates,
+            },
+        );
         // Others will go, so they do not count for the spread.
-        let stay = |a: &&Assignment| a.version == version && a.wanted == Wanted::Run;
-        for assignment in self.status.assignments.iter().filter(stay) {
-            placer.note(assignment.cell);
+        for assignment in &self.status.assignments {
+            if assignment.wanted == Wanted::Run && self.is_in_place(assignment, Some(version)) {
+                placer.note(assignment.cell);
+            } else {
+                placer.note_going(assignment.cell, memory_of(&self.status, &assignment.version));
+            }
         }
         // What this plan has removed is not running any more when the new one starts.
         for before in &self.input.status.assignments {
@@ -108,16 +137,21 @@ impl Work<'_> {
     /// Adds one; `false` = there is no room.
     fn place_one(
         &mut self,
-        placer: &mut Placer,
+        placer: &mut Placer<'_>,
         version: InstanceVersion,
         avoid: &[CellId],
+        replaces_lost: bool,
         why: &str,
     ) -> bool {
         let bytes = memory_of(&self.status, &version);
         match placer.place(bytes, avoid) {
             Ok(cell) => {
-                self.assign(cell, version, why);
+                self.assign(cell, version, replaces_lost, why);
                 true
+            }
+            Err(NoPlace::Busy) => {
+                self.wake_soon();
+                false
             }
             Err(none) => {
                 self.no_room = Some(explain(&none, bytes, &self.input.spec.region));
@@ -133,7 +167,8 @@ fn explain(none: &NoPlace, bytes: u64, region: &str) -> String {
     match none {
         NoPlace::NoCell if region.is_empty() => "no cell has reported yet".to_owned(),
         NoPlace::NoCell => format!("no cell of region {region:?} has reported yet"),
-        NoPlace::AllClosed => "every cell is cordoned, leaving or silent".to_owned(),
+        NoPlace::AllClosed => "every cell is cordoned, draining, leaving or silent".to_owned(),
+        NoPlace::Busy => "the cells are starting other instances".to_owned(),
         NoPlace::NoMemory { most_bytes } => format!(
             "no cell has {} of memory left for an instance (the most is {}); lower the limit, or add a cell",
             size(bytes),

@@ -2,7 +2,8 @@
 
 use super::RolloutPolicy;
 use crate::placement::CellView;
-use std::collections::BTreeMap;
+use crate::placement::starts::StartBudget;
+use std::collections::{BTreeMap, BTreeSet};
 use towpath_types::spec::{GroupSpec, GroupStatus, InstanceSettings, InstanceVersion, ReleaseSpec};
 use towpath_types::{CellId, Generation, InstanceId, Millis};
 
@@ -71,10 +72,14 @@ pub struct GroupInput<'a> {
     pub observed: &'a BTreeMap<InstanceId, Observed>,
     /// Cells that have been heard.
     pub cells: &'a [CellView],
+    /// Instances per cell that the lane's other groups have there.
+    pub mates: &'a BTreeMap<CellId, u32>,
+    /// Instances of this group that were promised more than their cells have: another planner did not know of them.
+    pub overpromised: &'a BTreeSet<InstanceId>,
     /// How carefully to go.
     pub policy: &'a RolloutPolicy,
     /// Most new instances in this plan: the share of this group in what the platform starts at once.
-    pub budget: u32,
+    pub budget: StartBudget,
     /// Ids for new instances are minted from this; a fresh random number for every call.
     pub entropy: u128,
 }
@@ -96,6 +101,8 @@ pub enum PlanAction {
         instance: InstanceId,
         /// Where.
         cell: CellId,
+        /// Whether it takes the place of one on a lost cell.
+        replaces_lost: bool,
         /// For people.
         why: String,
     },

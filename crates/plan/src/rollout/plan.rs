@@ -1,7 +1,7 @@
 //! One plan, from input to output.
 
 use super::input::{GroupInput, GroupPlan, PlanAction};
-use super::standing::{Standing, find_standing};
+use super::standing::{Standing, find_standing, is_draining};
 use std::collections::BTreeSet;
 use towpath_types::spec::{Assignment, GroupStatus, InstanceVersion, Replacements, Wanted};
 use towpath_types::{CellId, InstanceId};
@@ -18,6 +18,7 @@ pub fn plan_group(input: &GroupInput<'_>) -> GroupPlan {
     work.finish_drains();
     work.set_lost_aside();
     work.judge_target();
+    work.take_back_overpromised();
     let aim = work.find_aim();
     work.retire(&aim);
     work.grow(&aim);
@@ -129,6 +130,11 @@ impl<'a> Work<'a> {
             .collect()
     }
 
+    /// Whether an instance is of the right version, and where it may stay.
+    pub(super) fn is_in_place(&self, assignment: &Assignment, version: Option<InstanceVersion>) -> bool {
+        Some(assignment.version) == version && !is_draining(self.input, assignment.cell)
+    }
+
     /// Takes an instance away: drained if it may have requests, else out of the set at once.
     pub(super) fn let_go(&mut self, instance: InstanceId, standing: Standing, why: &str) {
         if standing.is_off() {
@@ -158,7 +164,7 @@ impl<'a> Work<'a> {
     }
 
     /// Adds an instance.
-    pub(super) fn assign(&mut self, cell: CellId, version: InstanceVersion, why: &str) {
+    pub(super) fn assign(&mut self, cell: CellId, version: InstanceVersion, replaces_lost: bool, why: &str) {
         let taken: BTreeSet<u32> = self.status.assignments.iter().map(|a| a.ordinal).collect();
         let ordinal = (0..).find(|ordinal| !taken.contains(ordinal)).unwrap_or_default();
         let instance = InstanceId::mint(self.input.now_ms, self.mint());
@@ -171,7 +177,7 @@ impl<'a> Work<'a> {
             since_ms: self.input.now_ms,
             drain_ms: None,
         });
-        self.actions.push(PlanAction::Assign { instance, cell, why: why.to_owned() });
+        self.actions.push(PlanAction::Assign { instance, cell, replaces_lost, why: why.to_owned() });
     }
 
     /// Ten bytes that no other call gives, from the input's entropy.

@@ -1,5 +1,7 @@
 //! How carefully a rollout goes.
 
+use crate::placement::starts::StartLimits;
+
 /// Figures of a rollout. Durations in milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RolloutPolicy {
@@ -23,6 +25,12 @@ pub struct RolloutPolicy {
     pub replace_reset_ms: u64,
     /// Memory that may be promised to a cell's instances, as a multiple of what it has.
     pub overcommit: f64,
+    /// Instances that one manager starts in a second, over time.
+    pub starts_per_second: f64,
+    /// Those of them that take the place of instances on lost cells.
+    pub replaced_per_second: f64,
+    /// Instances that a cell may be starting at the same time.
+    pub starts_per_cell: u32,
 }
 
 impl Default for RolloutPolicy {
@@ -38,6 +46,9 @@ impl Default for RolloutPolicy {
             replace_max_ms: 300_000,
             replace_reset_ms: 600_000,
             overcommit: 2.0,
+            starts_per_second: 250.0,
+            replaced_per_second: 50.0,
+            starts_per_cell: 16,
         }
     }
 }
@@ -58,7 +69,26 @@ impl RolloutPolicy {
         if self.crashes == 0 {
             wrong.push("rollout.crashes: has to be at least 1".to_owned());
         }
+        for (field, rate) in
+            [("starts_per_second", self.starts_per_second), ("replaced_per_second", self.replaced_per_second)]
+        {
+            if !(rate.is_finite() && rate >= 0.1) {
+                wrong.push(format!("rollout.{field}: has to be a number of at least 0.1"));
+            }
+        }
+        if self.starts_per_cell == 0 {
+            wrong.push("rollout.starts_per_cell: has to be at least 1".to_owned());
+        }
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
+
+    /// The figures of starting.
+    pub fn start_limits(&self) -> StartLimits {
+        StartLimits {
+            per_second: self.starts_per_second,
+            replaced_per_second: self.replaced_per_second,
+            per_cell: self.starts_per_cell,
+        }
     }
 
     /// Instances above `count` that may run while versions change.

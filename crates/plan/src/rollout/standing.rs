@@ -75,6 +75,11 @@ pub(super) fn is_lost(input: &GroupInput<'_>, cell: CellId) -> bool {
     }
 }
 
+/// Whether the instances of a cell are to run elsewhere.
+pub(super) fn is_draining(input: &GroupInput<'_>, cell: CellId) -> bool {
+    input.cells.iter().any(|view| view.cell == cell && view.draining)
+}
+
 /// Whether a cell speaks at the moment.
 pub(super) fn is_live(input: &GroupInput<'_>, cell: CellId) -> bool {
     input.cells.iter().any(|view| view.cell == cell && view.silent_ms <= LIVE_MS)

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
-use towpath_types::spec::{GroupSpec, GroupStatus, InstanceSettings, InstanceVersion};
+use towpath_types::spec::{Assignment, GroupSpec, GroupStatus, InstanceSettings, InstanceVersion, Wanted};
 use towpath_types::{ByteSize, Digest};
 
 /// Memory of an instance whose limits say nothing.
@@ -63,6 +63,16 @@ pub fn memory_of(status: &GroupStatus, version: &InstanceVersion) -> u64 {
         .and_then(|settings| settings.limits.memory)
         .unwrap_or(DEFAULT_MEMORY)
         .0
+}
+
+/// The version that a group's instances should be of, as far as its status knows; `None` = the only one has failed.
+pub fn aim_of(status: &GroupStatus) -> Option<InstanceVersion> {
+    if status.failed.is_some() && status.failed == status.target { status.good } else { status.target }
+}
+
+/// Whether an instance is there to stay: neither draining nor of a version that another one takes the place of.
+pub fn stays(status: &GroupStatus, assignment: &Assignment) -> bool {
+    assignment.wanted == Wanted::Run && Some(assignment.version) == aim_of(status)
 }
 
 #[cfg(test)]

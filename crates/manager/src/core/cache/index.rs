@@ -5,9 +5,11 @@ use crate::core::keys::GroupRef;
 use crate::core::routing_view::{RoutingView, build_item};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use towpath_plan::rollout::{memory_of, stays};
+use towpath_types::cell::CellSpec;
 use towpath_types::resource::Key;
 use towpath_types::spec::{AppSpec, ReleaseSpec};
-use towpath_types::{AppRef, CellId, InstanceId, Kind, Record, Revision};
+use towpath_types::{AppRef, CellId, InstanceId, Kind, LaneName, Record, Revision, SpaceRef};
 use towpath_wire::gateway::{Item, ItemKey};
 
 #[derive(Debug, Default)]
@@ -18,6 +20,10 @@ pub(super) struct Index {
     pub(super) releases: HashMap<Key, CachedRelease>,
     pub(super) by_cell: HashMap<CellId, CellSet>,
     pub(super) by_instance: HashMap<InstanceId, GroupRef>,
+    /// Groups per lane, base lanes left out.
+    pub(super) by_lane: HashMap<(SpaceRef, LaneName), BTreeSet<GroupRef>>,
+    /// What is wanted of cells.
+    pub(super) cells: BTreeMap<CellId, CellSpec>,
     pub(super) routing: RoutingView,
     /// Groups whose record cannot be read, for example since a newer version wrote it.
     pub(super) unreadable: BTreeSet<GroupRef>,
@@ -33,6 +39,8 @@ pub(super) struct CellSet {
     pub(super) changed: Revision,
     /// Memory promised to its instances, bytes.
     pub(super) memory: u64,
+    /// The part of it that is promised to instances which are to stay.
+    pub(super) staying: u64,
 }
 
 impl Index {
@@ -64,6 +72,7 @@ impl Index {
                 Some(release) => drop(self.releases.insert(key.clone(), release)),
                 None => drop(self.releases.remove(key)),
             },
+            Kind::Cell => self.apply_cell(key, record),
             _ => {}
         }
         true
@@ -77,6 +86,27 @@ impl Index {
         }
     }
 
+    fn apply_cell(&mut self, key: &Key, record: Option<Arc<Record>>) {
+        let Ok(cell) = key.name.parse::<CellId>() else { return };
+        match record.and_then(typed::<CellSpec>) {
+            Some(typed) => drop(self.cells.insert(cell, typed.spec.clone())),
+            None => drop(self.cells.remove(&cell)),
+        }
+    }
+
+    /// Notes in which lane a group is, or no longer is.
+    fn note_lane(&mut self, name: &GroupRef, there: bool) {
+        if name.lane.is_base() {
+            return;
+        }
+        let groups = self.by_lane.entry((name.app.space_ref(), name.lane.clone())).or_default();
+        if there {
+            groups.insert(name.clone());
+        } else {
+            groups.remove(name);
+        }
+    }
+
     fn apply_group(&mut self, key: &Key, record: Option<Arc<Record>>, revision: Revision) {
         let Some(name) = GroupRef::of_key(key) else { return };
         self.unreadable.remove(&name);
@@ -86,11 +116,15 @@ impl Index {
                 let set = self.by_cell.entry(assignment.cell).or_default();
                 set.changed = revision.max(set.changed);
                 if set.instances.remove(&assignment.instance).is_some() {
-                    let memory = towpath_plan::rollout::memory_of(&old.status, &assignment.version);
+                    let memory = memory_of(&old.status, &assignment.version);
                     set.memory = set.memory.saturating_sub(memory);
+                    if stays(&old.status, assignment) {
+                        set.staying = set.staying.saturating_sub(memory);
+                    }
                 }
             }
         }
+        self.note_lane(&name, record.is_some());
         let Some(record) = record else { return };
         let revision = record.revision;
         let Some(new) = typed_with_status(record) else {
@@ -102,7 +136,11 @@ impl Index {
             let set = self.by_cell.entry(assignment.cell).or_default();
             set.changed = revision.max(set.changed);
             set.instances.insert(assignment.instance, name.clone());
-            set.memory += towpath_plan::rollout::memory_of(&new.status, &assignment.version);
+            let memory = memory_of(&new.status, &assignment.version);
+            set.memory += memory;
+            if stays(&new.status, assignment) {
+                set.staying += memory;
+            }
         }
         self.groups.insert(name, new);
     }

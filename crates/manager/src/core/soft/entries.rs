@@ -1,8 +1,9 @@
 //! What was heard, as it is kept.
 
-use super::{AnnounceChange, HeardInstance, LIVE_MS, SETTLE_MS, STALL_MS};
+use super::{AnnounceChange, HeardCell, HeardInstance, LIVE_MS, SETTLE_MS, STALL_MS};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use towpath_plan::placement::starts::START_MS;
 use towpath_types::{CellId, GatewayId, InstanceId};
 use towpath_wire::cell::{CellAnnounce, InstanceReport, InstanceState};
 use towpath_wire::gateway::{GatewayReport, Heard};
@@ -15,6 +16,17 @@ pub(super) struct CellEntry {
     pub(super) since: HashMap<InstanceId, (usize, u64)>,
     /// Whether its loss was told to [`SoftState::take_lost`].
     pub(super) loss_told: bool,
+    /// Instances that have begun to start lately.
+    pub(super) starting: u32,
+}
+
+impl CellEntry {
+    /// The cell as it stands at `time`.
+    pub(super) fn heard(&self, time: u64) -> HeardCell {
+        let silent_ms = time.saturating_sub(self.at_ms);
+        let lost = self.announce.leaving || silent_ms > LIVE_MS;
+        HeardCell { announce: self.announce.clone(), silent_ms, lost, starting: self.starting }
+    }
 }
 
 #[derive(Debug)]
@@ -133,8 +145,12 @@ impl Entries {
             // It stays known as one that left: so its instances are replaced, and older news does not bring it back.
             self.by_instance.retain(|_, at| *at != cell);
         }
+        let begins =
+            |report: &&InstanceReport| report.state == InstanceState::Starting && report.state_ms < START_MS;
+        let starting = announce.instances.iter().filter(begins).count();
+        let starting = u32::try_from(starting).unwrap_or(u32::MAX);
         let announce = Arc::new(announce);
-        self.cells.insert(cell, CellEntry { announce, at_ms: time, since, loss_told: false });
+        self.cells.insert(cell, CellEntry { announce, at_ms: time, since, loss_told: false, starting });
         change
     }
 }

@@ -64,7 +64,7 @@ fn find_concerned(before: &GroupStatus, after: &GroupStatus) -> BTreeSet<CellId>
 fn tell(name: &GroupRef, group: &CachedGroup, plan: &GroupPlan) {
     for action in &plan.actions {
         match action {
-            PlanAction::Assign { instance, cell, why } => {
+            PlanAction::Assign { instance, cell, why, .. } => {
                 tracing::info!(group = %name, %instance, %cell, why, "starting an instance");
             }
             PlanAction::Drain { instance, why } => {

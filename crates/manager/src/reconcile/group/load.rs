@@ -4,11 +4,13 @@ use crate::core::Core;
 use crate::core::cache::CachedGroup;
 use crate::core::keys::GroupRef;
 use crate::core::placing::Placing;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use towpath_plan::placement::CellView;
+use towpath_plan::placement::starts::StartBudget;
 use towpath_plan::rollout::{GroupInput, Life, Observed, find_version};
+use towpath_types::cell::Scheduling;
 use towpath_types::spec::{InstanceSettings, InstanceVersion, ReleaseSpec};
-use towpath_types::{Generation, InstanceId};
+use towpath_types::{CellId, Generation, InstanceId};
 use towpath_wire::cell::InstanceState;
 
 /// All of one group.
@@ -63,7 +65,13 @@ pub(super) fn load(core: &Core, name: &GroupRef) -> Option<Loaded> {
 
 impl Loaded {
     /// As the planner takes it.
-    pub(super) fn input<'a>(&'a self, core: &'a Core, cells: &'a [CellView], budget: u32) -> GroupInput<'a> {
+    pub(super) fn input<'a>(
+        &'a self,
+        core: &'a Core,
+        cells: &'a [CellView],
+        concerns: &'a Concerns,
+        budget: StartBudget,
+    ) -> GroupInput<'a> {
         GroupInput {
             now_ms: self.now_ms,
             listening_ms: core.soft.listening_ms(),
@@ -76,6 +84,8 @@ impl Loaded {
             status: &self.group.status,
             observed: &self.observed,
             cells,
+            mates: &concerns.mates,
+            overpromised: &concerns.overpromised,
             policy: &core.settings.rollout,
             budget,
             entropy: u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..)),
@@ -83,22 +93,47 @@ impl Loaded {
     }
 }
 
-/// All cells that have been heard, with what is promised to their instances.
-pub(super) fn load_cells(core: &Core, placing: &Placing<'_>) -> Vec<CellView> {
+/// What other groups mean for this one.
+pub(super) struct Concerns {
+    mates: BTreeMap<CellId, u32>,
+    overpromised: BTreeSet<InstanceId>,
+}
+
+/// Gathers what other groups mean for this one.
+pub(super) fn load_concerns(core: &Core, name: &GroupRef, loaded: &Loaded, cells: &[CellView]) -> Concerns {
+    let mine: BTreeSet<CellId> = loaded.group.status.assignments.iter().map(|a| a.cell).collect();
+    let limit = |view: &CellView| view.limit_bytes(core.settings.rollout.overcommit);
+    let overpromised = cells
+        .iter()
+        .filter(|view| mine.contains(&view.cell) && view.promised_bytes > limit(view))
+        .flat_map(|view| core.cache.overpromised(view.cell, limit(view)))
+        .collect();
+    Concerns { mates: core.cache.lane_mates(name), overpromised }
+}
+
+/// All cells that have been heard, with what is wanted of them and what is promised to their instances.
+pub(super) fn load_cells(core: &Core, placing: &mut Placing<'_>) -> Vec<CellView> {
     let promised = core.cache.promised_memory();
+    let wanted = core.cache.cells();
     core.soft
         .cells()
         .into_iter()
         .map(|heard| {
             let announce = &heard.announce;
             let stored = promised.get(&announce.cell).copied().unwrap_or_default();
+            let spec = wanted.get(&announce.cell);
+            let scheduling = spec.map(|spec| spec.scheduling).unwrap_or_default();
             CellView {
                 cell: announce.cell,
                 place: announce.place.clone(),
                 silent_ms: heard.silent_ms,
-                cordoned: announce.cordoned,
+                // What the store says counts; a cell's own word is only an echo of it.
+                cordoned: scheduling == Scheduling::Cordoned,
+                draining: scheduling == Scheduling::Draining,
                 leaving: announce.leaving,
                 memory_bytes: announce.memory_bytes,
+                overcommit: spec.and_then(|spec| spec.overcommit),
+                starting: placing.starting(announce.cell).max(heard.starting),
                 promised_bytes: stored.saturating_add(placing.reserved(announce.cell)),
                 load: f64::from(announce.host.cpu.max(announce.host.mem)),
             }

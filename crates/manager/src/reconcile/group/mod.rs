@@ -47,9 +47,11 @@ pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef
         return Some(wake);
     }
     let applied = apply::apply(core, fence, &name, &group, plan).await;
-    drop(reservation);
     match applied {
-        Ok(()) => Some(wake),
+        Ok(()) => {
+            reservation.keep();
+            Some(wake)
+        }
         Err(error) if error.is_transient() => Some(later()),
         Err(error) => {
             // A conflict: somebody else wrote it, and the feed brings what; look again soon.
@@ -77,8 +79,9 @@ fn plan_next<'a>(core: &'a Core, name: &GroupRef) -> Option<Planned<'a>> {
     let loaded = load::load(core, name)?;
     // Under one lock, so that two groups do not both take the last room of a cell.
     let mut placing = core.placing.begin();
-    let cells = load::load_cells(core, &placing);
-    let plan = plan_group(&loaded.input(core, &cells, placing.budget()));
+    let cells = load::load_cells(core, &mut placing);
+    let concerns = load::load_concerns(core, name, &loaded, &cells);
+    let plan = plan_group(&loaded.input(core, &cells, &concerns, placing.budget()));
     let reservation = placing.reserve(&plan);
     Some(Planned { plan, group: loaded.group, reservation })
 }

@@ -307,8 +307,10 @@ fn silence_before_there_was_an_ear_for_it_proves_nothing() {
         status: &world.status,
         observed: Box::leak(Box::default()),
         cells: &[],
+        mates: Box::leak(Box::default()),
+        overpromised: Box::leak(Box::default()),
         policy: Box::leak(Box::new(RolloutPolicy::default())),
-        budget: 100,
+        budget: crate::placement::starts::StartBudget { all: 100, replaced: 100 },
         entropy: 1,
     };
     let early = plan_group(&input(19_000));

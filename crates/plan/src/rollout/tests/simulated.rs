@@ -1,10 +1,10 @@
 //! Whole rollouts with random changes and faults; invariants are checked at every step.
 
 use super::world::{Behaviour, EXITS, GOOD, NEVER_READY, World, release};
-use crate::rollout::{GroupPlan, PlanAction};
+use crate::rollout::{GroupPlan, PlanAction, stays};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use towpath_types::spec::{GroupStatus, RolloutPhase, Wanted};
+use towpath_types::spec::{Assignment, GroupStatus, RolloutPhase, Wanted};
 use towpath_types::{CellId, Generation, InstanceId};
 
 /// What must hold after every plan.
@@ -43,6 +43,13 @@ fn check(world: &World, before: &GroupStatus, plan: &GroupPlan, serving_before: 
         let promised: usize = status.assignments.iter().filter(|a| a.cell == cell.id).count();
         let limit = (cell.memory as f64 * world.policy.overcommit * 1.25) as u64 / (100 << 20);
         assert!(promised as u64 <= limit, "over the memory limit");
+        let here = |a: &&Assignment| a.cell == cell.id && stays(status, a);
+        let staying = status.assignments.iter().filter(here).count();
+        let limit = (cell.memory as f64 * world.policy.overcommit) as u64 / (100 << 20);
+        assert!(staying as u64 <= limit, "over the memory limit for good");
+        let new = |a: &&PlanAction| matches!(a, PlanAction::Assign { cell: at, .. } if *at == cell.id);
+        let closed = cell.draining || cell.cordoned;
+        assert!(!closed || plan.actions.iter().find(new).is_none(), "a closed cell got something new");
     }
 }
 
@@ -93,7 +100,7 @@ fn random_change(world: &mut World) {
 fn random_fault(world: &mut World) {
     let now = world.now_ms;
     let index = world.rng.below(world.cells.len() as u64) as usize;
-    match world.rng.below(6) {
+    match world.rng.below(7) {
         0 => world.cells[index].reachable ^= true,
         1 => {
             // A machine dies with all it runs, or comes back empty.
@@ -102,6 +109,7 @@ fn random_fault(world: &mut World) {
             cell.instances.clear();
         }
         2 => world.cells[index].cordoned ^= true,
+        5 => world.cells[index].draining ^= true,
         3 => {
             if let Some(gateway) = world.gateways.first_mut() {
                 gateway.live ^= true;
@@ -117,7 +125,7 @@ fn random_fault(world: &mut World) {
 
 fn heal(world: &mut World) {
     for cell in &mut world.cells {
-        (cell.up, cell.reachable, cell.cordoned) = (true, true, false);
+        (cell.up, cell.reachable, cell.cordoned, cell.draining) = (true, true, false, false);
     }
     for gateway in &mut world.gateways {
         gateway.live = true;
@@ -195,6 +203,10 @@ proptest! {
         for _ in 0..600 {
             if world.rng.chance(3) {
                 random_change(&mut world);
+            }
+            if world.rng.chance(2) {
+                let index = world.rng.below(world.cells.len() as u64) as usize;
+                world.cells[index].draining ^= true;
             }
             let harmed = world.step();
             prop_assert!(harmed.is_empty(), "{:?}", harmed);

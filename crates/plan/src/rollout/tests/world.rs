@@ -1,10 +1,11 @@
 //! A small deterministic world: cells that run what they are told, gateways that hear them with delay.
 
 use crate::placement::CellView;
+use crate::placement::starts::StartBudget;
 use crate::rollout::{
     GroupInput, GroupPlan, Life, Observed, PlanAction, RolloutPolicy, find_version, memory_of, plan_group,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use towpath_types::health::HealthCheck;
 use towpath_types::spec::{Assignment, GroupSpec, GroupStatus, InstanceVersion, Limits, ReleaseSpec, Wanted};
 use towpath_types::upstream::Protocol;
@@ -42,6 +43,7 @@ pub(super) struct Cell {
     pub(super) up: bool,
     pub(super) reachable: bool,
     pub(super) cordoned: bool,
+    pub(super) draining: bool,
     pub(super) memory: u64,
     pub(super) instances: BTreeMap<InstanceId, Running>,
     seq: u64,
@@ -77,6 +79,10 @@ pub(super) struct World {
     pub(super) busy: bool,
     /// Whether draining instances never finish their requests.
     pub(super) endless: bool,
+    /// What may be started in one plan.
+    pub(super) budget: StartBudget,
+    /// Instances that another planner's promises left no memory for.
+    pub(super) overpromised: BTreeSet<InstanceId>,
 }
 
 /// A little generator (SplitMix64).
@@ -140,6 +146,7 @@ impl World {
             up: true,
             reachable: true,
             cordoned: false,
+            draining: false,
             memory: 4 << 30,
             instances: BTreeMap::new(),
             seq: 0,
@@ -162,6 +169,8 @@ impl World {
             history: Vec::new(),
             busy: false,
             endless: false,
+            budget: StartBudget { all: 1_000, replaced: 1_000 },
+            overpromised: BTreeSet::new(),
         };
         world.announce_all();
         world
@@ -192,9 +201,12 @@ impl World {
                 place: Place { region: "r".into(), zone: cell.zone.to_string(), node: cell.id.to_string() },
                 silent_ms: self.now_ms - cell.told_ms,
                 cordoned: cell.cordoned,
+                draining: cell.draining,
                 leaving: false,
                 memory_bytes: cell.memory,
+                overcommit: None,
                 promised_bytes: self.promised(cell.id),
+                starting: 0,
                 load: 0.0,
             })
             .collect()
@@ -243,8 +255,10 @@ impl World {
             status: &self.status,
             observed: &observed,
             cells: &cells,
+            mates: &BTreeMap::new(),
+            overpromised: &self.overpromised,
             policy: &self.policy,
-            budget: 1_000,
+            budget: self.budget,
             entropy,
         });
         self.status = plan.status.clone();
