@@ -7,9 +7,10 @@ set -euo pipefail
 what_for=$1; shift
 
 have() { command -v "$1" >/dev/null 2>&1; }
+have cargo || { echo "$what_for needs Rust 1.90 or newer, and cargo is not here: install it first (rustup is the usual way)." >&2; exit 1; }
 have_postgres() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || have postgres; }
 
-# need → check | package | why
+# need | check | package | why   (so no check has a bar in it)
 table='
 cc|have cc|gcc libc6-dev|a C compiler builds SQLite and zstd
 cxx|have c++|g++|a C++ compiler builds the fuzzer
@@ -25,6 +26,8 @@ curl|have curl|curl|talks to the demo
 git|have git|git|is used by the tests
 nats|have nats-server|nats-server|is the bus of a cluster; the tests start it
 postgres|have_postgres|postgresql|is the store of a cluster; the tests start it
+pgbouncer|[ -x /usr/sbin/pgbouncer ]|pgbouncer|pools connections to the store in a test
+faketime|compgen -G '/usr/lib/*/faketime/libfaketime.so.1'|libfaketime|gives a process of a test another time
 nginx|have nginx|nginx-light|is a peer in the benches
 haproxy|have haproxy|haproxy|is a peer in the benches
 wrk|have wrk|wrk|makes the load in the benches
@@ -47,9 +50,16 @@ if ! have apt-get; then
 fi
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
-  as_root=(sudo)
+  if ! have sudo; then
+    echo "Neither root nor sudo is here. As root: apt-get install --no-install-recommends ${packages[*]}" >&2; exit 1
+  fi
+  # sudo keeps no environment; where nobody is there to type a password, it is not to wait for one.
+  as_root=(sudo ${CI:+-n} env DEBIAN_FRONTEND=noninteractive)
   if [ -z "${CI:-}${YES:-}" ]; then
-    read -r -p "Install them with sudo apt-get? [Y/n] " answer
+    if [ ! -t 0 ]; then
+      echo "Nobody is there to be asked: set YES=1 to have them installed with sudo apt-get." >&2; exit 1
+    fi
+    read -r -p "Install them with sudo apt-get? [Y/n] " answer || answer=n
     case "$answer" in ''|[yY]*) ;; *) echo "Nothing was installed." >&2; exit 1 ;; esac
   fi
 fi
