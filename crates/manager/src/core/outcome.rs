@@ -90,10 +90,12 @@ impl Core {
             cache.mark_unchanged();
             soft.mark_unchanged();
             let Some(group) = self.cache.group(&goal.group) else { return GroupOutcome::Deleted };
-            if let Some(outcome) = find_outcome(goal, &group) {
-                return outcome;
-            }
             let now = self.find_progress(goal, &group);
+            match find_outcome(goal, &group) {
+                Some(GroupOutcome::Done) if is_short(&group, &now) => {}
+                Some(outcome) => return outcome,
+                None => {}
+            }
             if told.as_ref() != Some(&now) {
                 progress(&now);
             }
@@ -136,6 +138,12 @@ impl Core {
         found.sort_by_key(|found| std::cmp::Reverse(found.0));
         found
     }
+}
+
+/// Whether a group that was settled before has lost instances since, as after a start of the whole platform: what is
+/// stored says that it is as wanted, what the cells tell does not say so yet.
+fn is_short(group: &CachedGroup, now: &GroupProgress) -> bool {
+    group.status.phase != RolloutPhase::Failed && now.ready < now.wanted
 }
 
 /// Whether, and how, the rollout has ended for this goal.

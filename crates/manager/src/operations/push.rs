@@ -8,9 +8,12 @@ use super::{Failure, Job, Operations, urls_of};
 use crate::core::keys::{self, GroupRef};
 use crate::core::outcome::GroupGoal;
 use std::collections::{BTreeMap, BTreeSet};
+use towpath_plan::rollout::find_version;
 use towpath_store::{Expect, Write};
 use towpath_types::resource::Key;
-use towpath_types::spec::{AppSpec, GroupSpec, LaneKind, LaneSpec, OperationPhase, ReleaseSpec, RouteSpec};
+use towpath_types::spec::{
+    AppSpec, GroupSpec, LaneKind, LaneSpec, Limits, OperationPhase, ReleaseSpec, RouteSpec,
+};
 use towpath_types::{AppRef, Digest, ErrorCode, Millis};
 use towpath_wire::staging::StageResult;
 
@@ -30,16 +33,40 @@ enum Ready {
 
 impl Operations {
     pub(super) async fn push(&self, job: &Job, push: &Push) -> Result<(), Failure> {
-        let goal = match job.resumed {
+        let (goal, before) = match job.resumed {
             false => self.push_change(job, push).await?,
-            true => self.left_goal(job, &job.group, false)?,
+            true => (self.left_goal(job, &job.group, false)?, None),
         };
-        self.follow(job, &goal).await?;
+        if let Err(failure) = self.follow(job, &goal).await {
+            if let (ErrorCode::NoRoom, Some(before)) = (failure.code, before) {
+                self.take_back(job, &goal, &before).await;
+            }
+            return Err(failure);
+        }
         self.settle(job).await
     }
 
-    /// Builds or finds the release, and makes the change.
-    async fn push_change(&self, job: &Job, push: &Push) -> Result<GroupGoal, Failure> {
+    /// Gives a group the spec that it had before a push for which there was no room: nothing of the push ever ran, so
+    /// there is nothing to look at or to try again with other settings. Unless somebody has changed it since.
+    async fn take_back(&self, job: &Job, goal: &GroupGoal, before: &GroupSpec) {
+        let _turn = job.turn.begin().await;
+        let taken = self
+            .apply(job, &[], |picture| {
+                job.turn.check(job.id)?;
+                let group = picture.existing_group(&job.group)?;
+                if group.record.generation != goal.generation {
+                    return Err(Failure::superseded());
+                }
+                Ok(vec![super::apply::put_group(group, before)])
+            })
+            .await;
+        if let Err(failure) = taken {
+            tracing::warn!(operation = %job.id, why = failure.message, "a push without room was not taken back");
+        }
+    }
+
+    /// Builds or finds the release, and makes the change. Gives the group's spec before it, too, if it was there.
+    async fn push_change(&self, job: &Job, push: &Push) -> Result<(GroupGoal, Option<GroupSpec>), Failure> {
         let source = push.source.ok_or_else(|| Failure::unreadable("push"))?;
         let picture = self.load(job.app(), job, &[]).await.map_err(Failure::of_store)?;
         let env = build_env(push);
@@ -60,14 +87,16 @@ impl Operations {
         let _turn = job.turn.begin().await;
         let now_ms = self.core.now_ms();
         let keys: Vec<Key> = routes.iter().map(|(key, _)| key.clone()).collect();
+        let mut before = None;
         let applied = self
             .apply(job, &keys, |picture| {
                 job.turn.check(job.id)?;
+                before = picture.group(&job.group).map(|group| group.spec.clone());
                 self.push_writes(job, push, picture, &ready, id, &routes, now_ms)
             })
             .await?;
         job.turn.made(job.id, Change::Release);
-        applied.goal(&job.group, false)
+        Ok((applied.goal(&job.group, false)?, before))
     }
 
     /// Everything that a push changes, as one transaction.
@@ -186,6 +215,9 @@ impl Operations {
         let present = picture.group(&job.group);
         let mut spec = present.map_or_else(|| new_group(job, release), |group| group.spec.clone());
         let retry = present.is_some_and(|group| failed_before(group, release));
+        if let Some(limits) = present.and_then(|group| proven_limits(group, picture)) {
+            spec.limits = limits;
+        }
         spec.release = release;
         spec.count = push.instances.unwrap_or(spec.count);
         spec.stopped = false;
@@ -327,6 +359,19 @@ fn new_group(job: &Job, release: Digest) -> GroupSpec {
         restart: 0,
         stopped: false,
     }
+}
+
+/// The limits to begin with when those of the present version have failed with it: of the version that ran well, or none.
+/// Otherwise a limit that was too small once would fail every later push that does not name it.
+fn proven_limits(group: &LoadedGroup, picture: &AppPicture) -> Option<Limits> {
+    let no_env = BTreeMap::new();
+    let env = picture.app.as_ref().map_or(&no_env, |app| &app.spec.env);
+    let (version, _) = find_version(&group.spec, env);
+    if group.status.failed != Some(version) {
+        return None;
+    }
+    let good = group.status.good.and_then(|good| group.status.settings.get(&good.settings));
+    Some(good.map(|settings| settings.limits.clone()).unwrap_or_default())
 }
 
 /// Whether the group has given this release up: then the same again needs to be told apart to be tried again.
