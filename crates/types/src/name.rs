@@ -8,7 +8,8 @@ use std::sync::Arc;
 /// Why a name was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{what} name {value:?} is not valid: {why}; use 1 to {max} of a-z, 0-9 and '-', beginning and ending with a letter or digit"
+    "{what} name {value:?} is not valid: {why}; use 1 to {max} of a-z, 0-9 and '-', beginning and ending with a letter or digit{}",
+    example(value, *max)
 )]
 pub struct NameError {
     /// The word for what was named (`app`, `lane`, …).
@@ -39,6 +40,23 @@ fn check(what: &'static str, value: &str, max: usize) -> Result<(), NameError> {
         return Ok(());
     };
     Err(NameError { what, value: value.chars().take(80).collect(), why, max })
+}
+
+/// `, for example my-app` for `My_App`: names are never changed silently, but the nearest valid one is said.
+fn example(value: &str, max: usize) -> String {
+    let mut name = String::new();
+    for c in value.chars().map(|c| c.to_ascii_lowercase()) {
+        if c.is_ascii_alphanumeric() {
+            name.push(c);
+        } else if !name.is_empty() && !name.ends_with('-') {
+            name.push('-');
+        }
+    }
+    name.truncate(max);
+    match name.trim_end_matches('-') {
+        "" => String::new(),
+        name => format!(", for example {name}"),
+    }
 }
 
 macro_rules! name {
@@ -213,5 +231,24 @@ mod tests {
     fn a_bad_name_in_json_is_an_error() {
         assert!(serde_json::from_str::<AppName>("\"Bad\"").is_err());
         assert_eq!(serde_json::to_string(&LaneName::base()).unwrap(), "\"base\"");
+    }
+
+    #[test]
+    fn a_refusal_says_the_nearest_valid_name() {
+        for (bad, near) in [
+            ("My_App", ", for example my-app"),
+            ("a--b", ", for example a-b"),
+            ("-x-", ", for example x"),
+            ("Grüße!", ", for example gr-e"),
+            (&"Ab.".repeat(20), ", for example ab-ab-ab-ab-ab-ab-ab-ab-ab-ab-ab-ab-ab-a"),
+            ("", ""),
+            ("_", ""),
+        ] {
+            let told = AppName::new(bad).unwrap_err().to_string();
+            assert!(told.ends_with(&format!("a letter or digit{near}")), "{told}");
+            if let Some(name) = near.strip_prefix(", for example ") {
+                AppName::new(name).unwrap();
+            }
+        }
     }
 }

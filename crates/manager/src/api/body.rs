@@ -46,7 +46,15 @@ impl<S: Send + Sync, T: Checked> FromRequest<S> for Doc<T> {
                 "the body must be JSON: send `Content-Type: application/json`",
             ));
         }
-        read_checked(&read_bytes(request.into_body()).await?).map(Doc)
+        let patches = request.method() == http::Method::PATCH;
+        let text = read_bytes(request.into_body()).await?;
+        if patches && text.is_empty() {
+            return Err(Problem::new(
+                ErrorCode::Malformed,
+                "the body is empty; a change is a JSON object of what is to change",
+            ));
+        }
+        read_checked(&text).map(Doc)
     }
 }
 

@@ -261,7 +261,8 @@ fn find_resource(parts: &Parts, body: &[u8]) -> Option<String> {
         "lanes" | "space" => Some(format!("{org}/{space}")),
         "routes" => {
             let named = || {
-                serde_json::from_slice::<serde_json::Value>(body).ok()?["host"].as_str().map(str::to_owned)
+                let read = serde_json::from_slice::<serde_json::Value>(body).ok()?;
+                Some(read.get("host")?.as_str()?.to_owned())
             };
             Some(find("host").or_else(named)?.to_ascii_lowercase())
         }

@@ -15,9 +15,9 @@ use crate::operations::{GroupChange, Input, NewOperation, RouteIndex};
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Deserializer};
+use towpath_types::AppRef;
 use towpath_types::health::HealthCheck;
 use towpath_types::spec::Limits;
-use towpath_types::{AppRef, Record};
 
 /// Changes of a group; what is absent stays.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
@@ -86,9 +86,6 @@ pub(crate) async fn patch_group(
     conditions: Conditions,
     Doc(body): Doc<GroupBody>,
 ) -> Outcome<Response> {
-    let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
-    let present = state.existing_group(&group, &conditions).await?;
-    let expected = conditions.expected(&present);
     let change = GroupChange {
         count: body.count,
         stopped: body.stopped,
@@ -98,8 +95,7 @@ pub(crate) async fn patch_group(
     };
     let settings = !change.env.is_empty() || change.limits != Limits::default() || change.health.is_some();
     let input = if settings { Input::Update(change) } else { Input::Scale(change) };
-    let new = NewOperation { app: group.app, lane: group.lane, input, expected, by: caller.name };
-    state.accept(new, &conditions, query.wait, query.wait_timeout).await
+    state.begin(input, &app, &lane, &query, caller, &conditions).await
 }
 
 /// Replaces every instance of a group, rolling.
@@ -113,12 +109,7 @@ pub(crate) async fn restart_group(
     Params(query): Params<Change>,
     conditions: Conditions,
 ) -> Outcome<Response> {
-    let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
-    let present = state.existing_group(&group, &conditions).await?;
-    let expected = conditions.expected(&present);
-    let new =
-        NewOperation { app: group.app, lane: group.lane, input: Input::Restart, expected, by: caller.name };
-    state.accept(new, &conditions, query.wait, query.wait_timeout).await
+    state.begin(Input::Restart, &app, &lane, &query, caller, &conditions).await
 }
 
 /// Removes an app from a lane. Instances drain first.
@@ -132,26 +123,27 @@ pub(crate) async fn delete_group(
     Params(query): Params<Change>,
     conditions: Conditions,
 ) -> Outcome<Response> {
-    let group = GroupRef::new(query.app(&app)?, name("lane", &lane)?);
-    let present = state.existing_group(&group, &conditions).await?;
-    let expected = conditions.expected(&present);
-    let new = NewOperation {
-        app: group.app,
-        lane: group.lane,
-        input: Input::DeleteGroup,
-        expected,
-        by: caller.name,
-    };
-    state.accept(new, &conditions, query.wait, query.wait_timeout).await
+    state.begin(Input::DeleteGroup, &app, &lane, &query, caller, &conditions).await
 }
 
 impl ApiState {
-    /// The group's record; checks the request's conditions against it.
-    pub(crate) async fn existing_group(&self, group: &GroupRef, conditions: &Conditions) -> Outcome<Record> {
-        let present =
-            self.core.store.get(&group.key()).await?.ok_or_else(|| no_group(&group.app, &group.lane))?;
+    /// Accepts an operation on a group that is there and fits the request's conditions.
+    async fn begin(
+        &self,
+        input: Input,
+        app: &str,
+        lane: &str,
+        query: &Change,
+        caller: Caller,
+        conditions: &Conditions,
+    ) -> Outcome<Response> {
+        let group = GroupRef::new(query.app(app)?, name("lane", lane)?);
+        let present = self.core.store.get(&group.key()).await?;
+        let present = present.ok_or_else(|| no_group(&group.app, &group.lane))?;
         conditions.check(Some(&present))?;
-        Ok(present)
+        let expected = conditions.expected(&present);
+        let new = NewOperation { app: group.app, lane: group.lane, input, expected, by: caller.name };
+        self.accept(new, conditions, query.wait, query.wait_timeout).await
     }
 }
 

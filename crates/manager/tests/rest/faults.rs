@@ -6,7 +6,7 @@ use crate::stager::Stager;
 use http::StatusCode;
 use serde_json::json;
 use towpath_manager::core::keys::{self, GroupRef};
-use towpath_store::{Expect, Write};
+use towpath_store::{Expect, Store, Write};
 use towpath_types::LaneName;
 use towpath_types::spec::{OperationPhase, OperationStatus};
 
@@ -156,5 +156,36 @@ async fn a_background_task_that_breaks_is_told_and_ends_the_role() {
         let health = platform.api().get(path).await;
         assert_eq!((health.status.as_u16(), health.code().as_str()), (503, "manager_broken"), "{path}");
         assert!(health.text().contains("on purpose"), "{}", health.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_jumps_by_hours_ends_no_operation_and_refuses_no_push() {
+    const HOURS: u64 = 6 * 3_600_000;
+    let platform = Platform::start().await;
+    let (one, two, three) =
+        (platform.upload("one").await, platform.upload("two").await, platform.upload("three").await);
+    platform.push("shop", push_of(one)).await;
+    for (source, ahead, back) in [(two, HOURS, 0), (three, HOURS, 2 * HOURS)] {
+        platform.stager.hold(true);
+        let built = platform.stager.jobs().len();
+        let under_way = platform.api().post("/v1/apps/shop/releases", push_of(source)).await;
+        until("it is being built", || platform.stager.jobs().len() > built).await;
+        platform.store.set_clock_ahead(ahead);
+        platform.store.set_clock_back(back);
+        // The manager takes the store's time when it joins, and so at once after an eviction.
+        let before = platform.fleet.core().fence().unwrap();
+        crate::fleet::until_async("it is evicted", || async {
+            !platform.store.evict_silent(0).await.unwrap().is_empty()
+        })
+        .await;
+        until("it joins anew", || platform.fleet.core().fence().is_some_and(|fence| fence != before)).await;
+        platform.stager.hold(false);
+        let end = platform.end_of(&under_way).await;
+        assert_eq!(end["phase"], "succeeded", "{ahead} {back}: {end}");
+        let later = platform.push("shop", push_of(one)).await;
+        assert_eq!(later["phase"], "succeeded", "{ahead} {back}: {later}");
+        let group = platform.fleet.group(&GroupRef::new(app("shop"), LaneName::base()));
+        assert_eq!(json!(group.spec.release), later["release"]);
     }
 }

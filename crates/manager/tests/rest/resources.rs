@@ -32,6 +32,13 @@ async fn tags_guard_against_lost_updates() {
         .await;
     assert_eq!(wrong.fields(), ["env.TOWPATH_X", "upstream.balancer", "upstream.x"], "{}", wrong.text());
     assert_eq!(api.patch("/v1/apps/nope", json!({})).await.code(), "not_found");
+    let nothing =
+        api.clone().with("content-type", "application/json").send(Method::PATCH, "/v1/apps/shop", "").await;
+    assert_eq!((nothing.status.as_u16(), nothing.code().as_str()), (400, "malformed"), "{nothing:?}");
+    assert!(nothing.text().contains("the body is empty"), "{}", nothing.text());
+    let misnamed = api.put("/v1/apps/My_App", json!({})).await;
+    assert_eq!((misnamed.code().as_str(), misnamed.fields()), ("invalid", vec!["app".to_owned()]));
+    assert!(misnamed.text().contains("for example my-app"), "{}", misnamed.text());
     assert_eq!(api.json(Method::PATCH, "/v1/apps/shop", json!([1])).await.code(), "invalid");
 }
 

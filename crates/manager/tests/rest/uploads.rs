@@ -7,6 +7,7 @@ use http::{Method, StatusCode};
 use std::path::PathBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use towpath_archive::PackOptions;
 use towpath_types::{ByteSize, Digest};
 
 fn blobs(platform: &Platform, directory: &str) -> Vec<PathBuf> {
@@ -152,4 +153,46 @@ async fn more_uploads_than_permitted_are_told_to_come_back() {
     let second = platform.api().send(Method::PUT, &format!("/v1/sources/{digest}"), bytes).await;
     assert_eq!((second.status.as_u16(), second.code().as_str()), (429, "busy"));
     assert!(second.headers.contains_key("retry-after"));
+}
+
+/// Set in a process whose files cannot grow beyond 2 MiB.
+const SMALL: &str = "TOWPATH_TEST_SMALL_FILES";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_told_over_http_and_nothing_is_left() {
+    if std::env::var_os(SMALL).is_none() {
+        let name = "uploads::a_full_disk_is_told_over_http_and_nothing_is_left";
+        // The limit is one of the whole process, and would end it if the signal were not ignored.
+        let script = "trap '' XFSZ; ulimit -f 4096; exec \"$0\" --exact \"$1\" --nocapture";
+        let mut again = tokio::process::Command::new("sh");
+        again.args(["-c", script]).arg(std::env::current_exe().unwrap()).arg(name).env(SMALL, "1");
+        let ended = again.kill_on_drop(true).output().await.unwrap();
+        let told = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert!(
+            ended.status.success() && told.contains("1 passed"),
+            "{told}{}",
+            String::from_utf8_lossy(&ended.stderr)
+        );
+        return;
+    }
+    let platform = Platform::start().await;
+    // Each file is small enough; together they are not.
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..5 {
+        let noise: String = (0..1_000_000).map(|_| fastrand::alphanumeric()).collect();
+        std::fs::write(dir.path().join(n.to_string()), noise).unwrap();
+    }
+    let mut bytes = Vec::new();
+    let packed = towpath_archive::pack(dir.path(), &PackOptions::default(), &mut bytes, &mut |_| {}).unwrap();
+    let digest = packed.digest;
+    assert!(bytes.len() > 2 << 20);
+    let path = format!("/v1/sources/{digest}");
+    let answer = platform.api().send(Method::PUT, &path, bytes).await;
+    assert_eq!((answer.status.as_u16(), answer.code().as_str()), (507, "storage_full"), "{}", answer.text());
+    nothing_is_left(&platform).await;
+    assert_eq!(platform.api().head(&path).await.status, StatusCode::NOT_FOUND);
+    // All else goes on.
+    let (digest, bytes) = source("small");
+    let stored = platform.api().send(Method::PUT, &format!("/v1/sources/{digest}"), bytes).await;
+    assert_eq!(stored.status, StatusCode::CREATED, "{stored:?}");
 }

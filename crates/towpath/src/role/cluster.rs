@@ -22,8 +22,10 @@ pub(super) async fn manager(run: Run, mut signals: Signals) -> Outcome {
         ..ready(&layout)
     };
     announce(&run, &ready, &format!("Towpath manager: API at {api}, token in {}", layout.token().display()))?;
-    ending(&run, signals.next().await);
-    signals.or_at_once(manager.stop()).await
+    let told = services::until_told(&mut signals, &manager).await;
+    ending(&run, told.as_ref().copied().unwrap_or("a part of it broke"));
+    signals.or_at_once(manager.stop()).await?;
+    told.map(drop)
 }
 
 async fn start_manager(run: &Run, layout: &Layout) -> Outcome<towpath_manager::Manager> {

@@ -1,6 +1,7 @@
 //! Makes the services' settings from ours and starts them.
 
 use super::layout::Layout;
+use super::signals::Signals;
 use super::{failures, ports};
 use crate::config::Settings;
 use crate::exit::{Exit, Failure, Outcome, reason};
@@ -83,8 +84,23 @@ pub(super) async fn manager(
     policy.crashes = ours.crashes.unwrap_or(policy.crashes);
     policy.unhealthy_ms = ours.unhealthy.map_or(policy.unhealthy_ms, |time| time.0);
     policy.overcommit = ours.overcommit.map_or(policy.overcommit, f64::from);
+    policy.starts_per_second = ours.starts_per_second.map_or(policy.starts_per_second, f64::from);
+    policy.replaced_per_second = ours.replaced_per_second.map_or(policy.replaced_per_second, f64::from);
+    policy.starts_per_cell = ours.starts_per_cell.unwrap_or(policy.starts_per_cell);
     manager.validate().map_err(|lines| Failure { exit: Exit::Usage, lines })?;
     Manager::start(manager, store, bus).await.map_err(|error| failures::manager(&error, flag))
+}
+
+/// Waits for a signal, whose name it gives; fails when a part of the manager breaks before.
+pub(super) async fn until_told(signals: &mut Signals, manager: &Manager) -> Outcome<&'static str> {
+    tokio::select! {
+        name = signals.next() => Ok(name),
+        what = manager.failed() => Err(Failure::hinted(
+            Exit::Failed,
+            format!("a part of the manager broke: {what}"),
+            "start it again; the log has more",
+        )),
+    }
 }
 
 /// Starts the cell.

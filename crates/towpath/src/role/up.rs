@@ -30,13 +30,17 @@ pub(super) async fn run(run: Run, mut signals: Signals) -> Outcome {
     };
     announce(&run, &layout, &platform)?;
     run.log.release();
-    let name = signals.next().await;
-    tracing::info!(signal = name, "ending; a second signal ends at once");
+    let told = services::until_told(&mut signals, &platform.manager).await;
+    match &told {
+        Ok(name) => tracing::info!(signal = name, "ending; a second signal ends at once"),
+        Err(_) => tracing::error!("ending, since a part of it broke; what runs is left running"),
+    }
     if let Some(file) = &run.ready_file {
         let _ = std::fs::remove_file(file);
     }
-    let (drain, keep) = (run.settings.drain.duration(), run.settings.cell.keep_instances);
-    signals.or_at_once(stop(platform, drain, keep)).await
+    let (drain, keep) = (run.settings.drain.duration(), run.settings.cell.keep_instances || told.is_err());
+    signals.or_at_once(stop(platform, drain, keep)).await?;
+    told.map(drop)
 }
 
 async fn start(settings: &Settings, layout: &Layout, fresh: bool) -> Outcome<Platform> {

@@ -19,6 +19,8 @@ pub(crate) struct FaultyStore {
     refused: AtomicU64,
     /// How far its clock was set back, milliseconds.
     back_ms: AtomicU64,
+    /// How far it was set forward.
+    ahead_ms: AtomicU64,
 }
 
 impl FaultyStore {
@@ -30,12 +32,18 @@ impl FaultyStore {
             panics: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             back_ms: AtomicU64::new(0),
+            ahead_ms: AtomicU64::new(0),
         })
     }
 
     /// Its clock goes back by so much.
     pub(crate) fn set_clock_back(&self, ms: u64) {
         self.back_ms.store(ms, Ordering::SeqCst);
+    }
+
+    /// Its clock goes forward by so much.
+    pub(crate) fn set_clock_ahead(&self, ms: u64) {
+        self.ahead_ms.store(ms, Ordering::SeqCst);
     }
 
     pub(crate) fn set_down(&self, down: bool) {
@@ -126,6 +134,7 @@ impl Store for FaultyStore {
     }
     async fn now_ms(&self) -> Result<u64, StoreError> {
         self.check()?;
-        Ok(self.inner.now_ms().await?.saturating_sub(self.back_ms.load(Ordering::SeqCst)))
+        let ahead = self.inner.now_ms().await? + self.ahead_ms.load(Ordering::SeqCst);
+        Ok(ahead.saturating_sub(self.back_ms.load(Ordering::SeqCst)))
     }
 }
