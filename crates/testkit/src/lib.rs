@@ -20,6 +20,7 @@ pub mod ports;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
+pub mod standby;
 pub mod tls;
 pub mod wait;
 

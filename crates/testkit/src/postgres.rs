@@ -198,7 +198,7 @@ impl Drop for Postgres {
     }
 }
 
-fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let mut versions: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
         .map(|entries| entries.flatten().map(|entry| entry.path().join("bin")).collect())
         .unwrap_or_default();
@@ -208,8 +208,8 @@ fn program(name: &str) -> PathBuf {
     newest.unwrap_or_else(|| find_program(name, &[], "postgresql"))
 }
 
-/// PostgreSQL refuses to run as root; then it runs as its own user, or as nobody.
-fn server_user() -> Option<(Uid, Gid)> {
+/// The user that servers run as which refuse to run as root. PostgreSQL refuses to run as root; then it runs as its own user, or as nobody.
+pub fn server_user() -> Option<(Uid, Gid)> {
     if !Uid::effective().is_root() {
         return None;
     }
@@ -277,7 +277,7 @@ fn copy_tree(from: &Path, to: &Path) {
 }
 
 /// Gives a tree to the user that the server runs as.
-fn give_away(path: &Path) {
+pub fn give_away(path: &Path) {
     let Some((uid, gid)) = server_user() else { return };
     chown(path, Some(uid), Some(gid)).expect("root may give files away");
     if path.is_dir() {

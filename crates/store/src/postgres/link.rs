@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Error, Row, Statement};
 
-/// After a failed attempt to connect, reads fail for this long without trying again.
-const RETRY_AFTER: Duration = Duration::from_millis(200);
+/// After failed attempts to connect, reads fail without trying again, at the longest for this long.
+const RETRY_WITHIN: Duration = Duration::from_secs(1);
 
 /// A session. Closed when dropped.
 pub(super) struct Link {
@@ -137,7 +137,16 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct Slot {
     link: Option<Arc<Link>>,
-    failed: Option<(Instant, String)>,
+    failed: Option<Failed>,
+}
+
+/// A failed attempt to connect.
+struct Failed {
+    why: String,
+    /// The pause after it, which grows from one to the next and is spread.
+    pause: Duration,
+    /// Its end.
+    until: Instant,
 }
 
 impl Pool {
@@ -152,10 +161,8 @@ impl Pool {
         if let Some(link) = slot.link.as_ref().filter(|link| !link.client.is_closed()) {
             return Ok(link.clone());
         }
-        if let Some((at, why)) = &slot.failed
-            && at.elapsed() < RETRY_AFTER
-        {
-            return Err(unavailable(why));
+        if let Some(failed) = slot.failed.as_ref().filter(|failed| Instant::now() < failed.until) {
+            return Err(unavailable(&failed.why));
         }
         match Link::open(&self.target, None).await {
             Ok(link) => {
@@ -168,7 +175,10 @@ impl Pool {
                     StoreError::Unavailable { why, .. } => why.clone(),
                     other => other.to_string(),
                 };
-                *slot = Slot { link: None, failed: Some((Instant::now(), why)) };
+                let last = slot.failed.as_ref().map_or(Duration::ZERO, |failed| failed.pause);
+                let pause = super::backoff(last.min(RETRY_WITHIN / 2));
+                let failed = Failed { why, pause, until: Instant::now() + pause };
+                *slot = Slot { link: None, failed: Some(failed) };
                 Err(error)
             }
         }
