@@ -1,10 +1,14 @@
-//! Free ports that stay free: outside of the range that the kernel gives to outgoing connections, so that a server can
-//! be stopped and started again on the same one, and claimed by a file lock, so that no other test process takes it.
+//! Free ports that stay free: outside of the ranges that the kernel gives to outgoing connections and a cell to its
+//! instances, so that a server can be stopped and started again on the same one, and claimed by a file lock, so that no
+//! other test process takes it.
 
 use std::fs::File;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::sync::Mutex;
 
+/// Cells give out 20000 and above, the kernel 32768 and above.
+const RANGE: Range<u16> = 12_000..20_000;
 /// The locks of this process, held until it ends.
 static CLAIMED: Mutex<Vec<nix::fcntl::Flock<File>>> = Mutex::new(Vec::new());
 
@@ -14,7 +18,7 @@ pub fn free_port() -> u16 {
     let directory = std::env::temp_dir().join(format!("towpath-test-ports-{user}"));
     std::fs::create_dir_all(&directory).expect("a directory for port locks");
     for _ in 0..1000 {
-        let port = fastrand::u16(15_000..32_000);
+        let port = fastrand::u16(RANGE);
         let Ok(file) = File::options().create(true).append(true).open(directory.join(port.to_string()))
         else {
             continue;
@@ -27,5 +31,5 @@ pub fn free_port() -> u16 {
             return port;
         }
     }
-    panic!("no free port between 15000 and 32000");
+    panic!("no free port in {RANGE:?}");
 }
