@@ -70,6 +70,23 @@ impl Screen {
         self.format == Format::Json
     }
 
+    /// Columns that tables may take: the terminal's, unless all columns were asked for; `None` = as many as they need.
+    pub(crate) fn columns(&self) -> Option<usize> {
+        if !self.terminal || self.format == Format::Wide {
+            return None;
+        }
+        let (_, columns) = console::Term::stdout().size_checked()?;
+        Some(usize::from(columns).max(40))
+    }
+
+    /// Text of a titled line that goes on below itself, indented, where the terminal ends.
+    pub(crate) fn fit(&self, text: &str, indent: usize) -> String {
+        match self.columns() {
+            Some(columns) => wrap::wrap(text, columns, indent, indent),
+            None => text.to_owned(),
+        }
+    }
+
     /// Colours for stdout.
     pub(crate) fn paint(&self) -> Paint {
         self.out

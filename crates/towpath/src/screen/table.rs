@@ -1,5 +1,6 @@
 //! Tables, aligned by display width (a wide character counts two columns).
 
+use super::Screen;
 use super::style::{Paint, Style};
 use unicode_width::UnicodeWidthStr;
 
@@ -43,12 +44,18 @@ pub(crate) struct Table {
     head: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
     indent: usize,
+    optional: &'static [&'static str],
 }
 
 impl Table {
     /// An empty table.
     pub(crate) fn new(head: &[&'static str]) -> Self {
-        Self { head: head.to_vec(), rows: Vec::new(), indent: 0 }
+        Self { head: head.to_vec(), rows: Vec::new(), indent: 0, optional: &[] }
+    }
+
+    /// Columns that may be left out on a narrow terminal, the first of them first.
+    pub(crate) fn optional(self, optional: &'static [&'static str]) -> Self {
+        Self { optional, ..self }
     }
 
     /// Moves the whole table to the right.
@@ -66,14 +73,50 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table as text, each line ended.
-    pub(crate) fn render(&self, paint: Paint) -> String {
+    /// The table as text for a screen: on a narrow terminal without its optional columns.
+    pub(crate) fn shown(&self, screen: &Screen) -> String {
+        self.within(screen.columns()).render(screen.paint())
+    }
+
+    /// Without columns that say nothing, and, as far as it is needed to fit, without optional ones.
+    fn within(&self, columns: Option<usize>) -> Table {
+        let empty =
+            |at: usize| self.rows.iter().all(|row| row.get(at).is_none_or(|cell| cell.text.is_empty()));
+        let all: Vec<usize> = (0..self.head.len()).collect();
+        let mut kept: Vec<usize> = all.into_iter().filter(|at| self.rows.is_empty() || !empty(*at)).collect();
+        let widths = self.widths();
+        let width = |kept: &[usize]| -> usize {
+            let text: usize = kept.iter().filter_map(|at| widths.get(*at)).sum();
+            self.indent + text + 2 * kept.len().saturating_sub(1)
+        };
+        for name in self.optional {
+            if columns.is_none_or(|columns| width(&kept) <= columns) {
+                break;
+            }
+            kept.retain(|at| self.head.get(*at) != Some(name));
+        }
+        let pick = |row: &Vec<Cell>| kept.iter().filter_map(|at| row.get(*at).cloned()).collect();
+        Table {
+            head: kept.iter().filter_map(|at| self.head.get(*at).copied()).collect(),
+            rows: self.rows.iter().map(pick).collect(),
+            indent: self.indent,
+            optional: &[],
+        }
+    }
+
+    fn widths(&self) -> Vec<usize> {
         let mut widths: Vec<usize> = self.head.iter().map(|text| text.width()).collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.text.width());
             }
         }
+        widths
+    }
+
+    /// The whole table as text, each line ended.
+    pub(crate) fn render(&self, paint: Paint) -> String {
+        let widths = self.widths();
         let right: Vec<bool> = (0..widths.len())
             .map(|at| self.rows.iter().any(|row| row.get(at).is_some_and(|c| c.right)))
             .collect();
@@ -121,6 +164,18 @@ fn render_row(row: &[Cell], widths: &[usize], paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_narrow_terminal_gets_fewer_columns_and_empty_ones_are_never_shown() {
+        let mut table = Table::new(&["NAME", "WHY", "VERSION", "ADDRESS"]).optional(&["VERSION", "ADDRESS"]);
+        table.row([Cell::new("shop"), Cell::new(""), Cell::new("0.1.0"), Cell::new("127.0.0.1:20001")]);
+        let heads = |columns| table.within(columns).head.join(" ");
+        assert_eq!(heads(None), "NAME VERSION ADDRESS");
+        assert_eq!(heads(Some(30)), "NAME VERSION ADDRESS");
+        assert_eq!(heads(Some(29)), "NAME ADDRESS");
+        assert_eq!(heads(Some(20)), "NAME");
+        assert_eq!(heads(Some(1)), "NAME", "the rest stays, whatever the width");
+    }
 
     #[test]
     fn columns_line_up_by_display_width() {

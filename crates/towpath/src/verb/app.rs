@@ -37,7 +37,7 @@ impl AppArgs {
             context.screen.line(format!("  {}", paint.text(Style::Name, url)))?;
         }
         context.screen.line("")?;
-        context.screen.write(&groups(&app).render(paint))?;
+        context.screen.write(&groups(&app).shown(&context.screen))?;
         for group in list(&app, "groups") {
             let (message, lane) = (text(group, "message"), text(group, "lane"));
             if !message.is_empty() {
@@ -48,14 +48,17 @@ impl AppArgs {
         let all = context.api.list(&format!("/v1/apps/{name}/instances")).await?;
         if !all.is_empty() {
             context.screen.line("")?;
-            context.screen.write(&instances::table(&all, false, context.screen.format).render(paint))?;
+            context
+                .screen
+                .write(&instances::table(&all, false, context.screen.format).shown(&context.screen))?;
         }
         Ok(())
     }
 }
 
 fn groups(app: &Value) -> Table {
-    let mut table = Table::new(&["LANE", "PHASE", "READY", "RELEASE", "MEMORY", "URL"]);
+    let mut table =
+        Table::new(&["LANE", "PHASE", "READY", "RELEASE", "MEMORY", "URL"]).optional(&["MEMORY", "RELEASE"]);
     let mut groups: Vec<&Value> = list(app, "groups").iter().collect();
     groups.sort_by_key(|group| (text(group, "lane") != "base", text(group, "lane").to_owned()));
     for group in groups {

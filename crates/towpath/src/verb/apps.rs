@@ -27,7 +27,8 @@ impl AppsArgs {
             ));
             return Ok(());
         }
-        let mut table = Table::new(&["NAME", "STATE", "READY", "LANES", "URL", "CHANGED"]);
+        let mut table = Table::new(&["NAME", "STATE", "READY", "LANES", "URL", "CHANGED"])
+            .optional(&["CHANGED", "LANES"]);
         for app in &apps {
             let state = text(app, "state");
             table.row([
@@ -39,7 +40,7 @@ impl AppsArgs {
                 Cell::new(time::ago(changed(app))),
             ]);
         }
-        context.screen.write(&table.render(context.screen.paint()))
+        context.screen.write(&table.shown(&context.screen))
     }
 }
 

@@ -24,7 +24,7 @@ impl CellsArgs {
             context.screen.note("No cells");
             return Ok(());
         }
-        context.screen.write(&table(&cells, context.screen.format).render(context.screen.paint()))
+        context.screen.write(&table(&cells, context.screen.format).shown(&context.screen))
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) fn table(cells: &[Value], format: Format) -> Table {
     if wide {
         head.extend(["ADDRESS", "DRIVER", "BUILDERS"]);
     }
-    let mut table = Table::new(&head);
+    let mut table = Table::new(&head).optional(&["VERSION", "CORES", "I/O", "MEMORY", "PLACE"]);
     for cell in cells {
         let state = match (flag(cell, "lost"), flag(cell, "cordoned")) {
             (true, _) => "lost",

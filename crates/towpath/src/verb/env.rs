@@ -130,7 +130,7 @@ async fn list(context: &Context, target: &Target, show: bool) -> Outcome {
         context.screen.note(format!("No variables are set for {}{place}", target.app));
         return Ok(());
     }
-    context.screen.write(&table.render(context.screen.paint()))
+    context.screen.write(&table.shown(&context.screen))
 }
 
 async fn change(

@@ -4,9 +4,9 @@ use super::cells::place;
 use crate::api::view::{at, count, list, number, short_id, text, texts};
 use crate::cli::client::Context;
 use crate::exit::Outcome;
-use crate::screen::style::{Paint, Style};
+use crate::screen::style::Style;
 use crate::screen::table::{Cell, Table};
-use crate::screen::{Format, time};
+use crate::screen::{Format, Screen, time};
 use clap::Args;
 use hyper::Method;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ impl ExplainArgs {
         let paint = context.screen.paint();
         context.screen.line(format!("{} {}", self.method, paint.text(Style::Name, &url)))?;
         for explanation in list(&found, "items") {
-            context.screen.write(&render(explanation, context.screen.format, paint))?;
+            context.screen.write(&render(explanation, &context.screen))?;
         }
         for silent in texts(&found, "silent") {
             context.screen.warn(format!("gateway {} did not answer", short_id(silent)));
@@ -68,7 +68,8 @@ impl ExplainArgs {
 }
 
 /// One gateway's answer.
-fn render(explanation: &Value, format: Format, paint: Paint) -> String {
+fn render(explanation: &Value, screen: &Screen) -> String {
+    let paint = screen.paint();
     let mut out = String::new();
     let gateway = format!(
         "gateway {} at {}, table of revision {}",
@@ -81,6 +82,7 @@ fn render(explanation: &Value, format: Format, paint: Paint) -> String {
         let why = if why.is_empty() { String::new() } else { format!("  {}", paint.text(Style::Dim, why)) };
         out += &format!("  {}{value}{why}\n", paint.text(Style::Dim, &format!("{name:<10}")));
     };
+    let say = |text: &str| screen.fit(text, 12);
     line("Route", at(explanation, "route").and_then(Value::as_str).unwrap_or("none"), "");
     if let Some(app) = at(explanation, "app") {
         line(
@@ -97,7 +99,7 @@ fn render(explanation: &Value, format: Format, paint: Paint) -> String {
             _ => line("Asked for", "no lane", ""),
         }
         line("Lane", &paint.text(Style::Strong, text(explanation, "lane")), text(explanation, "lane_reason"));
-        line("Balancer", text(explanation, "balancer"), "");
+        line("Balancer", &say(text(explanation, "balancer")), "");
         let tier = at(explanation, "tier").and_then(Value::as_u64);
         line(
             "Tier",
@@ -112,7 +114,7 @@ fn render(explanation: &Value, format: Format, paint: Paint) -> String {
     let endpoints = list(explanation, "endpoints");
     if !endpoints.is_empty() {
         out.push('\n');
-        out += &table(endpoints, format).indent(2).render(paint);
+        out += &table(endpoints, screen.format).indent(2).shown(screen);
     }
     out
 }
@@ -130,7 +132,8 @@ fn table(endpoints: &[Value], format: Format) -> Table {
         "LOAD",
         "ADDRESS",
         "WHY NOT",
-    ]);
+    ])
+    .optional(&["LATENCY", "IN FLIGHT", "ADDRESS", "LOAD", "PLACE", "SCORE"]);
     for endpoint in endpoints {
         let id = text(endpoint, "instance");
         let share = number(endpoint, "share");

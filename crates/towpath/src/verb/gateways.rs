@@ -25,7 +25,7 @@ impl GatewaysArgs {
             context.screen.note("No gateways");
             return Ok(());
         }
-        context.screen.write(&table(&gateways, context.screen.format).render(context.screen.paint()))?;
+        context.screen.write(&table(&gateways, context.screen.format).shown(&context.screen))?;
         for gateway in &gateways {
             for (item, why) in at(gateway, "refused").and_then(Value::as_object).into_iter().flatten() {
                 let why = why.as_str().unwrap_or_default();
@@ -41,7 +41,8 @@ impl GatewaysArgs {
 /// A table of gateways.
 pub(super) fn table(gateways: &[Value], format: Format) -> Table {
     let mut table =
-        Table::new(&["GATEWAY", "PLACE", "STATE", "REVISION", "HEARD", "REFUSED", "LISTENS ON", "VERSION"]);
+        Table::new(&["GATEWAY", "PLACE", "STATE", "REVISION", "HEARD", "REFUSED", "LISTENS ON", "VERSION"])
+            .optional(&["VERSION", "HEARD", "PLACE"]);
     for gateway in gateways {
         let state = if flag(gateway, "lost") { "lost" } else { "live" };
         let id = text(gateway, "id");
@@ -52,7 +53,7 @@ pub(super) fn table(gateways: &[Value], format: Format) -> Table {
             Cell::new(state).style(of_state(state)),
             Cell::number(count(gateway, "revision")),
             Cell::number(format!("{} ago", time::span(count(gateway, "heard_ms")))),
-            Cell::number(refused),
+            Cell::number(if refused == 0 { String::new() } else { refused.to_string() }),
             Cell::new(texts(gateway, "listeners").join(", ")),
             Cell::new(text(gateway, "version")),
         ]);

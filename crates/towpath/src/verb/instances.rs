@@ -41,7 +41,7 @@ impl InstancesArgs {
             return Ok(());
         }
         let table = table(&found, self.app.is_none(), context.screen.format);
-        context.screen.write(&table.render(context.screen.paint()))
+        context.screen.write(&table.shown(&context.screen))
     }
 }
 
@@ -75,7 +75,7 @@ fn rows(instances: &[&Value], with_app: bool, format: Format) -> Table {
         head.extend(["NODE", "RELEASE", "PID"]);
     }
     head.push("WHY");
-    let mut table = Table::new(&head);
+    let mut table = Table::new(&head).optional(&["RESTARTS", "ADDRESS", "MEMORY", "CPU", "#"]);
     for instance in instances {
         let state = text(instance, "state");
         let id = text(instance, "id");

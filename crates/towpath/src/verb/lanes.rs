@@ -96,5 +96,5 @@ async fn show(context: &Context) -> Outcome {
             Cell::number(time::ago(count(lane, "created_ms"))),
         ]);
     }
-    context.screen.write(&table.render(context.screen.paint()))
+    context.screen.write(&table.shown(&context.screen))
 }

@@ -196,7 +196,7 @@ async fn failure(context: &Context, followed: &Followed, deed: &Deed) -> Failure
             context.screen.note(format!("  {}", plain(line)));
         }
     }
-    if let (Deed::Push(settings), "start_failed" | "no_room") = (deed, code)
+    if let (Deed::Push(settings), "start_failed") = (deed, code)
         && !settings.is_empty()
     {
         context.screen.note(kept(settings, app, lane));
@@ -210,27 +210,46 @@ async fn failure(context: &Context, followed: &Followed, deed: &Deed) -> Failure
         None => format!("{tried}: {message} ({code})"),
     };
     let failed = text(operation, "release");
-    let serving = group.and_then(|group| at(group, "serving")).and_then(Value::as_str).unwrap_or_default();
-    let serving = if serving == failed { String::new() } else { short_digest(serving) };
-    let seen = hint::Seen { code, message: &message, app, lane, serving: &serving };
+    let served = group.and_then(|group| at(group, "serving")).and_then(Value::as_str).unwrap_or_default();
+    let serving = if served == failed { String::new() } else { short_digest(served) };
+    // A push without room is taken back, unless it was the first; other changes go on waiting.
+    let waits = text(operation, "verb") != "push" || served.is_empty();
+    let seen = hint::Seen { code, message: &message, app, lane, serving: &serving, waits };
     match hint::hint(seen) {
         Some(hint) => Failure::hinted(Exit::Failed, what, hint),
         None => Failure::new(Exit::Failed, what),
     }
 }
 
-/// What a failed push leaves behind.
+/// What a failed push leaves behind: all it said holds for `env set` and `restart`, which try it again; the next push
+/// begins with the limits that ran well.
 fn kept(settings: &[String], app: &str, lane: &str) -> String {
-    let lane = lane_option(lane);
-    format!(
-        "Kept for the next try: {}. Say others with the next push, or give this one up: towpath rollback {app}{lane}",
-        settings.join(", ")
-    )
+    let is_limit = |setting: &&String| !setting.starts_with("env ") && !setting.starts_with("instances ");
+    let (limits, others): (Vec<&String>, Vec<&String>) = settings.iter().partition(is_limit);
+    let join = |settings: &[&String]| settings.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
+    let mut said = Vec::new();
+    if !others.is_empty() {
+        said.push(format!("Kept for the next try: {}.", join(&others)));
+    }
+    if !limits.is_empty() {
+        said.push(format!("Not kept for the next push: {}.", join(&limits)));
+    }
+    format!("{} To go back to what ran well: towpath rollback {app}{}", said.join(" "), lane_option(lane))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failed_push_says_which_settings_stay() {
+        let settings = ["instances 3", "memory 4M", "env A"].map(str::to_owned);
+        assert_eq!(
+            kept(&settings, "shop", "blue"),
+            "Kept for the next try: instances 3, env A. Not kept for the next push: memory 4M. \
+             To go back to what ran well: towpath rollback shop --lane blue"
+        );
+    }
 
     #[test]
     fn progress_says_only_what_matters() {

@@ -34,7 +34,8 @@ impl ReleasesArgs {
         }
         let wide = context.screen.format == Format::Wide;
         let mut table =
-            Table::new(&["RELEASE", "AGE", "RUNS IN", "BUILDER", "SIZE", "BY", "COMMAND", "NOTE"]);
+            Table::new(&["RELEASE", "AGE", "RUNS IN", "BUILDER", "SIZE", "BY", "COMMAND", "NOTE"])
+                .optional(&["SIZE", "BY", "COMMAND", "BUILDER"]);
         for release in &releases {
             let id = if wide { text(release, "release") } else { text(release, "short") };
             let command = text(release, "command");
@@ -51,7 +52,7 @@ impl ReleasesArgs {
                 Cell::new(text(release, "note")).style(Style::Dim),
             ]);
         }
-        context.screen.write(&table.render(context.screen.paint()))
+        context.screen.write(&table.shown(&context.screen))
     }
 }
 

@@ -96,7 +96,7 @@ async fn show(context: &Context, app: Option<AppName>) -> Outcome {
         context.screen.note("No routes");
         return Ok(());
     }
-    let mut table = Table::new(&["HOST", "PATH", "APP", "OPTIONS", "URL"]);
+    let mut table = Table::new(&["HOST", "PATH", "APP", "OPTIONS", "URL"]).optional(&["URL", "OPTIONS"]);
     for route in &routes {
         table.row([
             Cell::new(text(route, "host")).style(Style::Strong),
@@ -106,7 +106,7 @@ async fn show(context: &Context, app: Option<AppName>) -> Outcome {
             Cell::new(text(route, "url")).style(Style::Name),
         ]);
     }
-    context.screen.write(&table.render(context.screen.paint()))
+    context.screen.write(&table.shown(&context.screen))
 }
 
 fn options(route: &Value) -> String {

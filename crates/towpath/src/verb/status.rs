@@ -21,7 +21,6 @@ impl StatusArgs {
         if context.screen.json() {
             return context.screen.json_document(&status);
         }
-        let paint = context.screen.paint();
         context.screen.write(&overview(context, &status))?;
         for table in [
             managers(list(&status, "managers")),
@@ -29,7 +28,7 @@ impl StatusArgs {
             cells::table(list(&status, "cells"), context.screen.format),
         ] {
             if !table.is_empty() {
-                context.screen.write(&format!("\n{}", table.render(paint)))?;
+                context.screen.write(&format!("\n{}", table.shown(&context.screen)))?;
             }
         }
         Ok(())
@@ -66,7 +65,8 @@ fn overview(context: &Context, status: &Value) -> String {
 }
 
 fn managers(rows: &[Value]) -> Table {
-    let mut table = Table::new(&["MANAGER", "ADDRESS", "STATE", "UP", "HEARD", "VERSION"]);
+    let mut table = Table::new(&["MANAGER", "ADDRESS", "STATE", "UP", "HEARD", "VERSION"])
+        .optional(&["VERSION", "HEARD"]);
     for row in rows {
         let state = if flag(row, "evicted") { "lost" } else { "live" };
         let this = if flag(row, "this") { " (this one)" } else { "" };

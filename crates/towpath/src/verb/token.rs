@@ -93,5 +93,5 @@ async fn show(context: &Context) -> Outcome {
             Cell::number(time::ago(count(token, "created_ms"))),
         ]);
     }
-    context.screen.write(&table.render(context.screen.paint()))
+    context.screen.write(&table.shown(&context.screen))
 }

@@ -64,9 +64,9 @@ async fn page(context: &Context, rows: usize) -> Outcome<String> {
         if cells.len() == 1 { "cell" } else { "cells" },
         instances.len()
     );
-    text += &cells::table(&cells, Format::Table).render(paint);
+    text += &cells::table(&cells, Format::Table).shown(&context.screen);
     text.push('\n');
-    text += &instances::table_as_given(&instances, Format::Table).render(paint);
+    text += &instances::table_as_given(&instances, Format::Table).shown(&context.screen);
     if rows < text.lines().count() {
         let kept: Vec<&str> = text.lines().take(rows.saturating_sub(1)).collect();
         text = kept.join("\n");

@@ -15,6 +15,8 @@ pub(super) struct Seen<'a> {
     pub(super) lane: &'a str,
     /// Short id of what serves requests all the while; empty: nothing does.
     pub(super) serving: &'a str,
+    /// Whether the group goes on waiting for room.
+    pub(super) waits: bool,
 }
 
 /// What can be done, if anything is known.
@@ -31,9 +33,14 @@ pub(super) fn hint(seen: Seen<'_>) -> Option<String> {
             };
             format!("{}; {serving}", start(seen.message, app, &lane))
         }
-        "no_room" => format!(
-            "`towpath cells` shows the room; ask for less: towpath scale {app}{lane} --memory 256M, or a lower count"
+        "no_room" if seen.waits => format!(
+            "it goes on waiting; `towpath cells` shows the room; ask for less: \
+             towpath scale {app}{lane} --memory 256M, or a lower count"
         ),
+        "no_room" => {
+            "nothing was changed; `towpath cells` shows the room; ask for less with --memory or --instances"
+                .into()
+        }
         "superseded" => format!("`towpath app {app}` shows what runs now"),
         _ => return None,
     })
@@ -88,7 +95,7 @@ mod tests {
     use super::*;
 
     fn of(code: &str, message: &str, serving: &str) -> String {
-        hint(Seen { code, message, app: "shop", lane: "blue", serving }).unwrap_or_default()
+        hint(Seen { code, message, app: "shop", lane: "blue", serving, waits: false }).unwrap_or_default()
     }
 
     #[test]
@@ -121,6 +128,7 @@ mod tests {
             assert!(hint.contains(part), "{message}: {hint}");
         }
         assert_eq!(of("internal", "", ""), "");
+        assert!(of("no_room", "", "").starts_with("nothing was changed"));
     }
 
     #[test]
