@@ -2,7 +2,7 @@
 
 use crate::apps;
 use crate::client;
-use crate::platform::{Output, Role, cli, forget, open_dir, run};
+use crate::platform::{Output, Role, at_free_port, cli, forget, open_dir, run};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use towpath_testkit::postgres::Stop;
@@ -23,12 +23,9 @@ impl Cluster {
         let nats = NatsServer::start();
         let postgres = Postgres::start();
         let url = nats.url();
-        let gateway = Role::start(
-            dir.path(),
-            "gateway",
-            "gateway",
-            &["--nats", &url, "--listen", "127.0.0.1:0", "--node", "n1"],
-        );
+        let (at, api_at) = (at_free_port(), at_free_port());
+        let gateway =
+            Role::start(dir.path(), "gateway", "gateway", &["--nats", &url, "--listen", &at, "--node", "n1"]);
         let manager = Role::start(
             dir.path(),
             "manager",
@@ -39,7 +36,7 @@ impl Cluster {
                 "--postgres",
                 &postgres.url(),
                 "--listen",
-                "127.0.0.1:0",
+                &api_at,
                 "--gateway-url",
                 gateway.url("gateway"),
             ],

@@ -102,12 +102,14 @@ pub fn run_within(mut command: Command, deadline: Duration) -> Output {
     }
 }
 
-/// Ports and user ids that no other test of this run uses: a share of the range for each slot of the test runner.
-fn shares() -> (String, String) {
+/// Ports and user ids that no other test of this run uses: a share of the range for each slot of the test runner, and of that a
+/// part for each of several cells, told apart by their names.
+fn shares(name: &str) -> (String, String) {
     let slot: u32 =
         std::env::var("NEXTEST_TEST_GLOBAL_SLOT").ok().and_then(|slot| slot.parse().ok()).unwrap_or(0);
-    let (port, uid) = (20_000 + (slot % 20) * 400, 200_000 + (slot % 20) * 1_000);
-    (format!("{port}-{}", port + 399), format!("{uid}-{}", uid + 999))
+    let part = name.bytes().map(u32::from).sum::<u32>() % 4;
+    let (port, uid) = (20_000 + (slot % 20) * 400 + part * 100, 200_000 + (slot % 20) * 1_000 + part * 250);
+    (format!("{port}-{}", port + 99), format!("{uid}-{}", uid + 249))
 }
 
 /// One running role (`up`, or one of a cluster).
@@ -130,7 +132,7 @@ impl Role {
         let ready_file = dir.join(format!("{name}.ready"));
         let _ = std::fs::remove_file(&ready_file);
         let log = dir.join(format!("{name}.log"));
-        let (ports, uids) = shares();
+        let (ports, uids) = shares(name);
         let mut command = logged(Path::new(by.unwrap_or(BIN)), &log);
         command.args(by.map(|_| BIN));
         clean(&mut command, dir);
@@ -208,21 +210,30 @@ pub struct Up {
     pub dir: TempDir,
 }
 
+/// An address that stays free for a start and for every later one.
+pub fn at_free_port() -> String {
+    format!("127.0.0.1:{}", towpath_testkit::free_port())
+}
+
+fn up_args<'a>(gateway: &'a str, api: &'a str) -> [&'a str; 6] {
+    ["--listen", gateway, "--api-listen", api, "--admin-listen", "127.0.0.1:0"]
+}
+
 pub const FREE_ARGS: &[&str] = &["--listen", "127.0.0.1:0", "--api-listen", "127.0.0.1:0"];
 
 impl Up {
     /// Starts it.
     pub fn start() -> Self {
         let dir = open_dir();
-        let role = Role::start(dir.path(), "data", "up", FREE_ARGS);
+        let (gateway, api) = (at_free_port(), at_free_port());
+        let role = Role::start(dir.path(), "data", "up", &up_args(&gateway, &api));
         Self { role, dir }
     }
 
     /// Starts it again, as after a crash, on the same ports.
     pub fn again(&mut self) {
         let (gateway, api) = (self.role.address("gateway").to_string(), self.role.address("api").to_string());
-        let args = ["--listen", &gateway, "--api-listen", &api];
-        let role = Role::start(self.dir.path(), "data", "up", &args);
+        let role = Role::start(self.dir.path(), "data", "up", &up_args(&gateway, &api));
         // The old guard's process is gone; the instances in its directory are the new one's.
         let old = std::mem::replace(&mut self.role, role);
         forget(old);

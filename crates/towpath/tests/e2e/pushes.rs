@@ -2,6 +2,7 @@
 
 use crate::apps;
 use crate::platform::{FREE_ARGS, Role, Up, open_dir};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 fn write(dir: &Path, name: &str, text: &str) {
@@ -208,4 +209,29 @@ fn an_upload_over_the_limit_is_refused_before_it_is_sent() {
     let refused = up.push(&large, &[]);
     assert_eq!(refused.code, 2, "{refused:#?}");
     assert!(refused.stderr.contains("upload_too_large"), "{refused:#?}");
+}
+
+#[test]
+fn an_upload_without_room_is_said_and_what_runs_runs_on() {
+    let dir = open_dir();
+    // No file may grow beyond 4 MiB: to the platform that is a disk which is full in the middle of an upload.
+    let small = dir.path().join("small-disk");
+    std::fs::write(&small, "#!/bin/sh\ntrap '' XFSZ\nulimit -f 8192\nexec \"$@\"\n").unwrap();
+    std::fs::set_permissions(&small, PermissionsExt::from_mode(0o755)).unwrap();
+    let role = Role::start_by(dir.path(), "data", "up", FREE_ARGS, small.to_str());
+    let up = Up { role, dir };
+    up.push(&apps::python(up.dir.path(), "shop", "one"), &[]).ok();
+
+    let large = apps::python(up.dir.path(), "shop", "large");
+    let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(12_000_000).collect();
+    std::fs::write(large.join("noise"), noise).unwrap();
+    let refused = up.push(&large, &[]);
+    assert_eq!(refused.code, 7, "{refused:#?}");
+    assert!(refused.stderr.contains("storage_full"), "{refused:#?}");
+    assert_eq!(up.get("shop.localhost", "/", &[]).json()["version"], "one");
+    // Nothing of it is kept, and what fits is taken again.
+    let left = std::fs::read_dir(up.role.data.join("manager/blobs/uploads")).unwrap().count();
+    assert_eq!(left, 0, "files of an upload that failed");
+    up.push(&apps::python(up.dir.path(), "shop", "two"), &[]).ok();
+    assert_eq!(up.get("shop.localhost", "/", &[]).json()["version"], "two");
 }
