@@ -10,6 +10,7 @@ use crate::driver::Driver;
 use crate::driver::process::ProcessDriver;
 use crate::health::Crowd;
 use crate::identity::{self, Identity};
+use crate::kept::keep;
 use crate::ledger::{Found, LedgerFile};
 use crate::logs::{EndedLogs, Followers};
 use crate::places::Places;
@@ -104,7 +105,8 @@ impl Cell {
         });
         let supervisors = Arc::new(Supervisors::new(context));
         let mut tasks = JoinSet::new();
-        tasks.spawn(ledger.clone().run_writer());
+        let written = ledger.clone();
+        tasks.spawn(keep("ledger", move || written.clone().run_writer()));
         adoption::adopt(&supervisors, found).await;
         if found == Found::Whole {
             supervisors.apply(&ledger.read(|l| l.desired.instances.clone()));
@@ -119,17 +121,35 @@ impl Cell {
             ended_logs: EndedLogs::new(places.ended_logs.clone()),
             bus: Arc::clone(&bus),
         });
-        tasks.spawn(commands.run(commands_in));
-        tasks.spawn(run_sampler(Arc::clone(&announcer), driver));
-        tasks.spawn(Arc::clone(&announcer).run());
-        let syncer = Syncer {
+        let mut first = Some(commands_in);
+        tasks.spawn(keep("commands", move || {
+            let (commands, first) = (Arc::clone(&commands), first.take());
+            async move {
+                if let Some(subscription) = listen(&commands.bus, &subject::cell_command(id), first).await {
+                    commands.run(subscription).await;
+                }
+            }
+        }));
+        let sampled = Arc::clone(&announcer);
+        tasks.spawn(keep("sampler", move || run_sampler(Arc::clone(&sampled), Arc::clone(&driver))));
+        let announced = Arc::clone(&announcer);
+        tasks.spawn(keep("announcer", move || Arc::clone(&announced).run()));
+        let syncer = Arc::new(Syncer {
             bus,
             cell: id,
             incarnation,
             supervisors: Arc::clone(&supervisors),
             announcer: Arc::clone(&announcer),
-        };
-        tasks.spawn(syncer.run(pokes));
+        });
+        let mut first = Some(pokes);
+        tasks.spawn(keep("syncer", move || {
+            let (syncer, first) = (Arc::clone(&syncer), first.take());
+            async move {
+                if let Some(pokes) = listen(&syncer.bus, &subject::cell_poke(id), first).await {
+                    syncer.run(pokes).await;
+                }
+            }
+        }));
         tracing::info!(cell = %id, "cell started");
         Ok(Cell { id, announcer, supervisors, stager, ledger, tasks, _lock: lock })
     }
@@ -214,6 +234,14 @@ async fn end_orphans(dirs: Vec<PathBuf>, settings: Arc<CellSettings>) {
     }
 }
 
+/// The first subscription, or another one; `None`: the bus refuses it now.
+async fn listen(bus: &Arc<dyn Bus>, subject: &str, first: Option<Subscription>) -> Option<Subscription> {
+    match first {
+        Some(first) => Some(first),
+        None => bus.subscribe(subject).await.ok(),
+    }
+}
+
 /// Samples machine and instances at the pace of announcements; never returns.
 async fn run_sampler(announcer: Arc<Announcer>, driver: Arc<dyn Driver>) {
     let mut host = HostSampler::default();
@@ -237,7 +265,7 @@ struct Syncer {
 }
 
 impl Syncer {
-    async fn run(self, mut pokes: Subscription) {
+    async fn run(&self, mut pokes: Subscription) {
         let interval = self.supervisors.context().settings.sync_interval;
         let (mut at_least, mut pause) = (Revision(0), Duration::ZERO);
         let mut retry = RETRY;

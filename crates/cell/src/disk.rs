@@ -2,12 +2,15 @@
 
 use serde::Serialize;
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, lchown};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 /// Directories of installed dependencies: many files, which apps read but do not change.
 const DEPENDENCIES: [&str; 2] = ["node_modules", "site-packages"];
+
+/// Bytes of two files that are compared at a time.
+const COMPARED: usize = 64 << 10;
 
 /// Copies a tree. The copy belongs to `owner`, and its top directory is closed to all others. Symlinks stay symlinks; anything
 /// that is no file, directory or symlink is refused.
@@ -45,6 +48,100 @@ pub(crate) fn copy_tree(from: &Path, to: &Path, owner: Option<u32>) -> io::Resul
         lchown(to, Some(owner), Some(owner))?;
     }
     Ok(())
+}
+
+/// Makes a used copy be as [`copy_tree`] makes a new one, and writes only what differs: where an app has changed nothing, that needs
+/// no room. Nothing may run in it any more.
+pub(crate) fn reset_tree(from: &Path, to: &Path, owner: Option<u32>) -> io::Result<()> {
+    open_dirs(to)?;
+    let mut waiting = vec![PathBuf::new()];
+    let mut missing = Vec::new();
+    while let Some(dir) = waiting.pop() {
+        // First what gives room.
+        for entry in fs::read_dir(to.join(&dir))? {
+            let entry = entry?;
+            let (path, kind) = (dir.join(entry.file_name()), entry.file_type()?);
+            let original = from.join(&path);
+            let is_same = match fs::symlink_metadata(&original) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                Err(error) => return Err(error),
+                Ok(about) if kind.is_dir() && about.is_dir() => {
+                    waiting.push(path);
+                    true
+                }
+                Ok(about) if kind.is_symlink() && about.is_symlink() => {
+                    fs::read_link(&original)? == fs::read_link(entry.path())?
+                }
+                Ok(about) => {
+                    kind.is_file() && about.is_file() && is_same_file(&original, &entry.path(), owner)?
+                }
+            };
+            if !is_same {
+                remove_any(&entry.path(), kind.is_dir())?;
+            }
+        }
+        missing.push(dir);
+    }
+    for dir in missing {
+        let mode = if dir.as_os_str().is_empty() { 0o700 } else { mode_of(&from.join(&dir))? };
+        set_mode(&to.join(&dir), mode)?;
+        if let Some(owner) = owner {
+            lchown(to.join(&dir), Some(owner), Some(owner))?;
+        }
+        for entry in fs::read_dir(from.join(&dir))? {
+            let entry = entry?;
+            let (target, kind) = (to.join(&dir).join(entry.file_name()), entry.file_type()?);
+            if fs::symlink_metadata(&target).is_ok() {
+                continue;
+            }
+            if kind.is_dir() {
+                copy_tree(&entry.path(), &target, owner)?;
+                set_mode(&target, mode_of(&entry.path())?)?;
+            } else if kind.is_symlink() {
+                std::os::unix::fs::symlink(fs::read_link(entry.path())?, &target)?;
+            } else {
+                fs::copy(entry.path(), &target)?;
+            }
+            if let Some(owner) = owner {
+                lchown(&target, Some(owner), Some(owner))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The mode of a directory, usable for its owner.
+fn mode_of(dir: &Path) -> io::Result<u32> {
+    Ok(fs::metadata(dir)?.permissions().mode() & 0o777 | 0o700)
+}
+
+/// Whether a file is still as it was copied: the same file, or one of its own with the same mode and content.
+fn is_same_file(original: &Path, copy: &Path, owner: Option<u32>) -> io::Result<bool> {
+    let (one, other) = (fs::symlink_metadata(original)?, fs::symlink_metadata(copy)?);
+    if (one.dev(), one.ino()) == (other.dev(), other.ino()) {
+        return Ok(true);
+    }
+    let is_owned = owner.is_none_or(|owner| other.uid() == owner);
+    if !is_owned || one.len() != other.len() || one.mode() != other.mode() || other.nlink() != 1 {
+        return Ok(false);
+    }
+    let (mut one, mut other) = (File::open(original)?, File::open(copy)?);
+    let (mut here, mut there) = (vec![0; COMPARED], vec![0; COMPARED]);
+    loop {
+        let read = one.read(&mut here)?;
+        if read == 0 {
+            return Ok(true);
+        }
+        let (Some(here), Some(there)) = (here.get(..read), there.get_mut(..read)) else { return Ok(false) };
+        other.read_exact(there)?;
+        if *here != *there {
+            return Ok(false);
+        }
+    }
+}
+
+fn remove_any(path: &Path, is_dir: bool) -> io::Result<()> {
+    if is_dir { remove_tree(path) } else { remove_if_there(path) }
 }
 
 /// Gives a whole tree to a user; symlinks are given, not followed.
@@ -150,6 +247,61 @@ mod tests {
         remove_tree(&to).unwrap();
         assert!(!to.exists());
         remove_tree(&to).unwrap();
+    }
+
+    #[test]
+    fn a_used_copy_is_made_as_new_and_what_is_unchanged_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("a/b")).unwrap();
+        fs::create_dir_all(from.join("lost/deep")).unwrap();
+        for name in
+            ["same", "changed", "shorter", "mode", "linked", "a/b/gone", "lost/deep/file", "becomes-dir"]
+        {
+            fs::write(from.join(name), format!("content of {name}")).unwrap();
+        }
+        std::os::unix::fs::symlink("same", from.join("link")).unwrap();
+        copy_tree(&from, &to, None).unwrap();
+        let inode = |name: &str| fs::metadata(to.join(name)).unwrap().ino();
+        let before = inode("same");
+        fs::write(to.join("changed"), "CONTENT OF changed").unwrap();
+        fs::write(to.join("shorter"), "").unwrap();
+        set_mode(&to.join("mode"), 0o777).unwrap();
+        fs::hard_link(to.join("linked"), to.join("second-name")).unwrap();
+        fs::remove_file(to.join("a/b/gone")).unwrap();
+        fs::remove_dir_all(to.join("lost")).unwrap();
+        fs::remove_file(to.join("becomes-dir")).unwrap();
+        fs::create_dir_all(to.join("becomes-dir/x")).unwrap();
+        fs::remove_file(to.join("link")).unwrap();
+        std::os::unix::fs::symlink("/etc", to.join("link")).unwrap();
+        fs::create_dir(to.join("new")).unwrap();
+        fs::write(to.join("new/file"), "x").unwrap();
+        set_mode(&to.join("a"), 0o000).unwrap();
+        reset_tree(&from, &to, None).unwrap();
+        let listing = |root: &Path| {
+            let mut found = Vec::new();
+            let mut waiting = vec![PathBuf::new()];
+            while let Some(dir) = waiting.pop() {
+                for entry in fs::read_dir(root.join(&dir)).unwrap().flatten() {
+                    let path = dir.join(entry.file_name());
+                    let about = fs::symlink_metadata(entry.path()).unwrap();
+                    let content = if about.is_dir() {
+                        waiting.push(path.clone());
+                        String::new()
+                    } else if about.is_symlink() {
+                        format!("-> {}", fs::read_link(entry.path()).unwrap().display())
+                    } else {
+                        fs::read_to_string(entry.path()).unwrap()
+                    };
+                    found.push((path, about.mode(), content));
+                }
+            }
+            found.sort();
+            found
+        };
+        assert_eq!(listing(&to), listing(&from));
+        assert_eq!(inode("same"), before);
+        assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]

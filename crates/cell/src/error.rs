@@ -19,6 +19,16 @@ pub enum CellError {
         /// Why.
         source: std::io::Error,
     },
+    /// Who this cell is cannot be read, and the copy of it neither.
+    #[error(
+        "the cell's identity {path} is damaged ({why}), and so is its copy beside it: put one of them back, or remove both to make this a new cell, which does not know the instances of the old one"
+    )]
+    Identity {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The bus refused a subscription.
     #[error("the cell cannot subscribe on the bus")]
     Bus(#[from] towpath_bus::BusError),

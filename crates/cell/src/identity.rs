@@ -6,6 +6,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use towpath_types::{CellId, Incarnation};
 
+const FILE: &str = "cell.json";
+const COPY: &str = "cell.json.copy";
+
 /// What `cell.json` holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Identity {
@@ -19,18 +22,26 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The identity on disk with the next incarnation, or a new one. An unreadable file is kept aside.
+    /// The identity on disk with the next incarnation, or a new one where there is none yet. A damaged file is kept aside and its
+    /// copy is used; without a whole copy the cell does not start: as another cell it would lose its instances.
     pub(crate) fn load(data_dir: &Path, now_ms: u64) -> Result<Self, CellError> {
-        let path = data_dir.join("cell.json");
-        let found = match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice::<Identity>(&bytes)
-                .map_err(|error| {
-                    tracing::error!(path = %path.display(), %error, "the cell's identity is unreadable; making a new one");
-                    let _ = std::fs::rename(&path, path.with_extension("json.bad"));
-                })
-                .ok(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(CellError::io(path)(error)),
+        let path = data_dir.join(FILE);
+        let found = match (read(&path)?, read(&data_dir.join(COPY))?) {
+            (OnDisk::Whole(identity), _) => Some(identity),
+            (OnDisk::None, OnDisk::None) => None,
+            (OnDisk::Damaged(why), OnDisk::Whole(copy)) => {
+                let aside = path.with_extension("json.bad");
+                std::fs::rename(&path, &aside).map_err(CellError::io(&aside))?;
+                tracing::error!(why, kept = %aside.display(), "the cell's identity is damaged; using its copy");
+                Some(copy)
+            }
+            (OnDisk::None, OnDisk::Whole(copy)) => {
+                tracing::error!(path = %path.display(), "the cell's identity is gone; using its copy");
+                Some(copy)
+            }
+            (OnDisk::Damaged(why), _) | (OnDisk::None, OnDisk::Damaged(why)) => {
+                return Err(CellError::Identity { path, why });
+            }
         };
         let mut random = [0; 10];
         fastrand::fill(&mut random);
@@ -46,8 +57,30 @@ impl Identity {
         Ok(identity)
     }
 
+    /// Replaces the file, and then its copy: one of the two is whole at any moment, whatever happens to a disk block.
     pub(crate) fn save(&self) -> Result<(), CellError> {
-        disk::write_json(&self.path, self).map_err(CellError::io(&self.path))
+        for path in [self.path.clone(), self.path.with_file_name(COPY)] {
+            disk::write_json(&path, self).map_err(CellError::io(path))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a file of the identity holds.
+enum OnDisk {
+    None,
+    Whole(Identity),
+    Damaged(String),
+}
+
+fn read(path: &Path) -> Result<OnDisk, CellError> {
+    match std::fs::read(path) {
+        Ok(bytes) if bytes.is_empty() => Ok(OnDisk::Damaged("it is empty".into())),
+        Ok(bytes) => {
+            Ok(serde_json::from_slice(&bytes).map_or_else(|e| OnDisk::Damaged(e.to_string()), OnDisk::Whole))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(OnDisk::None),
+        Err(error) => Err(CellError::io(path)(error)),
     }
 }
 
@@ -75,9 +108,30 @@ mod tests {
         let second = Identity::load(dir.path(), 10).unwrap();
         assert_eq!(first.cell, second.cell);
         assert_eq!(second.incarnation, Incarnation(1001));
-        std::fs::write(dir.path().join("cell.json"), "{").unwrap();
-        assert_ne!(Identity::load(dir.path(), 10).unwrap().cell, first.cell);
-        assert!(dir.path().join("cell.json.bad").exists());
+    }
+
+    #[test]
+    fn a_damaged_identity_is_taken_from_its_copy_and_never_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, copy) = (dir.path().join(FILE), dir.path().join(COPY));
+        let first = Identity::load(dir.path(), 1000).unwrap();
+        for damage in ["", "{", "[]", "\0\0\0"] {
+            std::fs::write(&file, damage).unwrap();
+            let again = Identity::load(dir.path(), 10).unwrap();
+            assert_eq!(again.cell, first.cell, "{damage:?}");
+            assert!(again.incarnation > first.incarnation);
+            assert_eq!(std::fs::read_to_string(dir.path().join("cell.json.bad")).unwrap(), damage);
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(Identity::load(dir.path(), 10).unwrap().cell, first.cell);
+        std::fs::write(&copy, "").unwrap();
+        assert_eq!(Identity::load(dir.path(), 10).unwrap().cell, first.cell, "the copy is not needed");
+        for path in [&file, &copy] {
+            std::fs::write(path, "").unwrap();
+        }
+        let error = Identity::load(dir.path(), 10).unwrap_err().to_string();
+        assert!(error.contains("cell.json") && error.contains("it is empty"), "{error}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "", "nothing is written");
     }
 
     #[test]

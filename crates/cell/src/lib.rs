@@ -27,6 +27,7 @@ mod error;
 mod health;
 mod identity;
 mod instance;
+mod kept;
 mod kernel;
 mod launch;
 mod ledger;

@@ -7,15 +7,17 @@ mod watching;
 use crate::CellSettings;
 use crate::artifact::Artifacts;
 use crate::board::Board;
-use crate::driver::{Driver, Exit, Process};
+use crate::driver::{Adopted, Driver, Exit, Process};
 use crate::health::Crowd;
 use crate::ledger::LedgerFile;
 use crate::logs::EndedLogs;
 use crate::plan::{Step, plan_steps};
 use crate::ports::Ports;
 use crate::users::Users;
+use futures::FutureExt;
 use life::Life;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +28,9 @@ use towpath_wire::cell::InstanceSpec;
 
 /// In an instance's record directory: its ledger entry, for the case that the ledger is lost.
 pub(crate) const ENTRY_FILE: &str = "entry.json";
+
+/// So long an instance is without a supervisor after the death of its own, so that one that panics at once does no harm.
+const AFTER_PANIC: Duration = Duration::from_millis(500);
 
 /// What every supervisor uses.
 pub(crate) struct Context {
@@ -138,13 +143,21 @@ impl Supervisors {
             // Here and not in the task: the first announcement tells of everything that was adopted.
             life.enter(&beginning);
         }
+        let (context, spare) = (Arc::clone(&self.context), (Arc::clone(&spec), life.goal.clone()));
         let task = tokio::spawn(async move {
             // A supervisor that still ends the same instance finishes first: they share its files, and its place on the board.
             if let Some(before) = before {
                 let _ = before.await;
                 life.enter(&beginning);
             }
-            life.run(beginning).await;
+            let mut next = Some((life, beginning));
+            while let Some((life, beginning)) = next.take() {
+                if AssertUnwindSafe(life.run(beginning)).catch_unwind().await.is_err() {
+                    tracing::error!(instance = %spare.0.instance, "the supervisor of an instance panicked; another one takes over");
+                    tokio::time::sleep(AFTER_PANIC).await;
+                    next = Some(take_over(&context, &spare.0, spare.1.clone()).await);
+                }
+            }
         });
         known.insert(spec.instance, Known { goal, spec: Some(spec), task });
     }
@@ -176,6 +189,28 @@ impl Supervisors {
     }
 }
 
+/// A new supervisor for an instance whose own has panicked, whatever that left.
+async fn take_over(
+    context: &Arc<Context>,
+    first: &Arc<InstanceSpec>,
+    goal: watch::Receiver<Goal>,
+) -> (Life, Beginning) {
+    let spec = match &*goal.borrow() {
+        Goal::Keep(spec) => Arc::clone(spec),
+        Goal::End(_) => Arc::clone(first),
+    };
+    let was_ready =
+        |l: &crate::ledger::Ledger| l.instances.get(&spec.instance).is_some_and(|entry| entry.ready);
+    let beginning = match context.driver.adopt(spec.instance).await {
+        Adopted::Running(process) => Beginning::Running(process, context.ledger.read(was_ready)),
+        Adopted::Ended(exit) => Beginning::Ended(exit),
+        Adopted::Nothing => Beginning::Fresh,
+    };
+    let mut life = Life::new(Arc::clone(context), Arc::clone(&spec), goal);
+    life.enter(&beginning);
+    (life, beginning)
+}
+
 impl Drop for Supervisors {
     fn drop(&mut self) {
         for known in self.close().into_values() {
@@ -189,35 +224,43 @@ mod tests {
     use super::*;
     use crate::BlobClient;
     use crate::driver::process::ProcessDriver;
+    use crate::driver::{DriverError, StartRequest, Usage};
+    use crate::launch::Started;
     use crate::plan::tests::spec;
+    use crate::procfs::ProcessRef;
     use towpath_types::ByteSize;
     use towpath_wire::cell::InstanceState;
 
-    #[tokio::test]
-    async fn what_is_begun_is_on_the_board_at_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let settings = CellSettings::new(dir.path(), "http://127.0.0.1:1", "t");
+    /// A context in `dir`; with this driver, or the real one.
+    fn context(dir: &std::path::Path, driver: Option<Arc<dyn Driver>>) -> Arc<Context> {
+        let settings = CellSettings::new(dir, "http://127.0.0.1:1", "t");
         let blobs = BlobClient::new(&settings.api, &settings.token);
         let path = |name: &str| {
-            let path = dir.path().join(name);
+            let path = dir.join(name);
             std::fs::create_dir(&path).unwrap();
             path
         };
         let artifacts = Artifacts::open(path("artifacts"), blobs, ByteSize(0), ByteSize(0)).unwrap();
-        let (ledger, _) = LedgerFile::open(dir.path()).unwrap();
-        let driver = ProcessDriver::new(path("instances"), settings.shim.clone(), settings.logs, false);
-        let context = Arc::new(Context {
-            driver: Arc::new(driver),
+        let (ledger, _) = LedgerFile::open(dir).unwrap();
+        let real = ProcessDriver::new(path("instances"), settings.shim.clone(), settings.logs, false);
+        Arc::new(Context {
+            driver: driver.unwrap_or(Arc::new(real)),
             artifacts,
             ledger,
             board: Board::default(),
             ports: Ports::new(settings.ports.clone(), settings.address),
-            users: Arc::new(Users::new(None, 0, dir.path())),
+            users: Arc::new(Users::new(None, 0, dir)),
             ended_logs: EndedLogs::new(path("ended-logs")),
             starting: Crowd::default(),
             binary: "/bin/true".into(),
             settings: Arc::new(settings),
-        });
+        })
+    }
+
+    #[tokio::test]
+    async fn what_is_begun_is_on_the_board_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let context = context(dir.path(), None);
         let supervisors = Supervisors::new(Arc::clone(&context));
         supervisors.begin(Arc::new(spec(1)), Beginning::Fresh);
         supervisors.apply(&[spec(1), spec(2)]);
@@ -225,5 +268,90 @@ mod tests {
         let shown: Vec<_> = context.board.reports().iter().map(|r| (r.instance, r.state)).collect();
         let starting = |n| (spec(n).instance, InstanceState::Starting);
         assert_eq!(shown, [starting(1), starting(2)]);
+    }
+
+    /// An instance that runs; the first who waits for its end panics.
+    struct Trap {
+        waits: Arc<std::sync::atomic::AtomicU32>,
+        started: Started,
+    }
+
+    #[async_trait::async_trait]
+    impl Process for Trap {
+        fn started(&self) -> &Started {
+            &self.started
+        }
+        async fn main_has_ended(&self) {
+            std::future::pending().await
+        }
+        async fn wait(&self) -> Exit {
+            assert!(
+                self.waits.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 0,
+                "a fault in a supervisor"
+            );
+            std::future::pending().await
+        }
+        async fn terminate(&self) {}
+        async fn kill(&self) {}
+    }
+
+    #[async_trait::async_trait]
+    impl Driver for Trap {
+        fn name(&self) -> &'static str {
+            "trap"
+        }
+        async fn prepare(
+            &self,
+            _: InstanceId,
+            _: &std::path::Path,
+            _: Option<u32>,
+        ) -> Result<(), DriverError> {
+            Ok(())
+        }
+        async fn start(&self, _: StartRequest) -> Result<Box<dyn Process>, DriverError> {
+            Err(DriverError::NoUser)
+        }
+        async fn adopt(&self, _: InstanceId) -> Adopted {
+            Adopted::Running(Box::new(self.again()))
+        }
+        async fn found(&self) -> Vec<InstanceId> {
+            Vec::new()
+        }
+        async fn sample(&self, _: &[(InstanceId, Started)]) -> std::collections::HashMap<InstanceId, Usage> {
+            std::collections::HashMap::new()
+        }
+        async fn remove(&self, _: InstanceId) -> Result<(), DriverError> {
+            Ok(())
+        }
+        fn log_dir(&self, _: InstanceId) -> PathBuf {
+            "/nowhere".into()
+        }
+        fn app_dir(&self, _: InstanceId) -> PathBuf {
+            "/nowhere".into()
+        }
+        fn record_dir(&self, _: InstanceId) -> PathBuf {
+            "/nowhere".into()
+        }
+    }
+
+    impl Trap {
+        fn again(&self) -> Self {
+            Self { waits: Arc::clone(&self.waits), started: self.started.clone() }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_instance_whose_supervisor_panics_gets_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let me = ProcessRef::of(std::process::id()).unwrap();
+        let trap =
+            Trap { waits: Arc::default(), started: Started { shim: me, app: me, boot: String::new() } };
+        let context = context(dir.path(), Some(Arc::new(trap.again())));
+        let supervisors = Supervisors::new(Arc::clone(&context));
+        supervisors.begin(Arc::new(spec(1)), Beginning::Running(Box::new(trap.again()), true));
+        while trap.waits.load(std::sync::atomic::Ordering::SeqCst) < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(context.board.reports().len(), 1);
     }
 }

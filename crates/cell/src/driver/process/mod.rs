@@ -97,6 +97,12 @@ impl Driver for ProcessDriver {
             for stale in [STARTED_FILE, ENDED_FILE] {
                 disk::remove_if_there(&control.join(stale))?;
             }
+            if app.is_dir() {
+                match disk::reset_tree(&tree, &app, user) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => tracing::warn!(dir = %app.display(), %error, "the last start's directory is made anew"),
+                }
+            }
             disk::remove_tree(&app)?;
             disk::copy_tree(&tree, &app, user)
         })
