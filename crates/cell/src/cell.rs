@@ -121,15 +121,7 @@ impl Cell {
             ended_logs: EndedLogs::new(places.ended_logs.clone()),
             bus: Arc::clone(&bus),
         });
-        let mut first = Some(commands_in);
-        tasks.spawn(keep("commands", move || {
-            let (commands, first) = (Arc::clone(&commands), first.take());
-            async move {
-                if let Some(subscription) = listen(&commands.bus, &subject::cell_command(id), first).await {
-                    commands.run(subscription).await;
-                }
-            }
-        }));
+        keep_answering(&mut tasks, commands, commands_in, id);
         let sampled = Arc::clone(&announcer);
         tasks.spawn(keep("sampler", move || run_sampler(Arc::clone(&sampled), Arc::clone(&driver))));
         let announced = Arc::clone(&announcer);
@@ -141,15 +133,7 @@ impl Cell {
             supervisors: Arc::clone(&supervisors),
             announcer: Arc::clone(&announcer),
         });
-        let mut first = Some(pokes);
-        tasks.spawn(keep("syncer", move || {
-            let (syncer, first) = (Arc::clone(&syncer), first.take());
-            async move {
-                if let Some(pokes) = listen(&syncer.bus, &subject::cell_poke(id), first).await {
-                    syncer.run(pokes).await;
-                }
-            }
-        }));
+        keep_syncing(&mut tasks, syncer, pokes);
         tracing::info!(cell = %id, "cell started");
         Ok(Cell { id, announcer, supervisors, stager, ledger, tasks, _lock: lock })
     }
@@ -232,6 +216,30 @@ async fn end_orphans(dirs: Vec<PathBuf>, settings: Arc<CellSettings>) {
         }
         let _ = tokio::task::spawn_blocking(move || disk::remove_tree(&dir)).await;
     }
+}
+
+fn keep_answering(tasks: &mut JoinSet<()>, commands: Arc<Commands>, subscription: Subscription, id: CellId) {
+    let mut first = Some(subscription);
+    tasks.spawn(keep("commands", move || {
+        let (commands, first) = (Arc::clone(&commands), first.take());
+        async move {
+            if let Some(subscription) = listen(&commands.bus, &subject::cell_command(id), first).await {
+                commands.run(subscription).await;
+            }
+        }
+    }));
+}
+
+fn keep_syncing(tasks: &mut JoinSet<()>, syncer: Arc<Syncer>, pokes: Subscription) {
+    let mut first = Some(pokes);
+    tasks.spawn(keep("syncer", move || {
+        let (syncer, first) = (Arc::clone(&syncer), first.take());
+        async move {
+            if let Some(pokes) = listen(&syncer.bus, &subject::cell_poke(syncer.cell), first).await {
+                syncer.run(pokes).await;
+            }
+        }
+    }));
 }
 
 /// The first subscription, or another one; `None`: the bus refuses it now.
