@@ -165,7 +165,9 @@ impl<'a> Work<'a> {
 
     /// Adds an instance.
     pub(super) fn assign(&mut self, cell: CellId, version: InstanceVersion, replaces_lost: bool, why: &str) {
-        let taken: BTreeSet<u32> = self.status.assignments.iter().map(|a| a.ordinal).collect();
+        // The number of one on a lost cell is taken by what replaces it, and by nothing else.
+        let kept = self.lost.iter().filter(|_| !replaces_lost);
+        let taken: BTreeSet<u32> = self.status.assignments.iter().chain(kept).map(|a| a.ordinal).collect();
         let ordinal = (0..).find(|ordinal| !taken.contains(ordinal)).unwrap_or_default();
         let instance = InstanceId::mint(self.input.now_ms, self.mint());
         self.status.assignments.push(Assignment {

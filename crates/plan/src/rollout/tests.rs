@@ -1,3 +1,5 @@
 mod cases;
+mod drains;
+mod fleet;
 mod simulated;
 mod world;

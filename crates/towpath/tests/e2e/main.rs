@@ -14,6 +14,7 @@ mod client;
 mod load;
 mod platform;
 
+mod cells;
 mod cluster;
 mod deploys;
 mod documents;

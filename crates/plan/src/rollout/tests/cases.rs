@@ -5,12 +5,12 @@ use crate::rollout::{Life, PlanAction};
 use towpath_types::spec::{RolloutPhase, Wanted};
 use towpath_types::{ByteSize, ErrorCode, Generation};
 
-fn steady(world: &World) -> bool {
+pub(super) fn steady(world: &World) -> bool {
     world.status.phase == RolloutPhase::Steady && world.status.observed == Generation(world.generation)
 }
 
 /// A world with `count` instances of release 1, steady.
-fn settled(count: u32, cells: u8, gateways: usize) -> World {
+pub(super) fn settled(count: u32, cells: u8, gateways: usize) -> World {
     let mut world = World::new(7, cells, gateways);
     world.change(|spec| spec.count = count);
     assert!(world.run_until(30_000, steady), "{:?}", world.status);
