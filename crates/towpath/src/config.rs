@@ -102,14 +102,14 @@ pub(crate) struct RolloutSettings {
     pub(crate) unhealthy: Option<Millis>,
     /// Memory that may be promised to a cell's instances, as a multiple of what it has.
     pub(crate) overcommit: Option<f32>,
-}
-
     /// Instances that one manager starts in a second.
     pub(crate) starts_per_second: Option<f32>,
     /// Those of them that take the place of lost ones.
     pub(crate) replaced_per_second: Option<f32>,
     /// Instances that a cell may be starting at the same time.
     pub(crate) starts_per_cell: Option<u32>,
+}
+
 /// Settings of the gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GatewaySettings {

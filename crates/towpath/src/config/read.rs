@@ -129,10 +129,10 @@ fn rollout(fields: &Fields<'_>) -> RolloutSettings {
         crashes: fields.count("crashes", 1..=100).and_then(|n| u32::try_from(n).ok()),
         unhealthy: fields.parsed("unhealthy"),
         overcommit: fields.number("overcommit", 0.1..=100.0),
-    };
         starts_per_second: fields.number("starts_per_second", 0.1..=1_000_000.0),
         replaced_per_second: fields.number("replaced_per_second", 0.1..=1_000_000.0),
         starts_per_cell: fields.count("starts_per_cell", 1..=10_000).and_then(|n| u32::try_from(n).ok()),
+    };
     fields.refuse_rest();
     settings
 }
