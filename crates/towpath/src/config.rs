@@ -72,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) nats: Option<NatsSettings>,
     /// PostgreSQL's connection string, if that is the store.
     pub(crate) postgres: Option<String>,
+    /// Authorities to trust instead of the system's when PostgreSQL is encrypted.
+    pub(crate) postgres_ca: Option<PathBuf>,
 }
 
 /// Settings of the API.
@@ -149,4 +151,10 @@ pub(crate) struct NatsSettings {
     pub(crate) servers: Vec<String>,
     /// File with credentials.
     pub(crate) credentials: Option<PathBuf>,
+    /// File with the seed of an nkey.
+    pub(crate) nkey: Option<PathBuf>,
+    /// Authorities to trust instead of the system's.
+    pub(crate) ca: Option<PathBuf>,
+    /// Our certificate and its key.
+    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }

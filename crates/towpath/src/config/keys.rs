@@ -46,7 +46,12 @@ pub(crate) const KEYS: &[Key] = &[
     one("cell.keep_instances", "TOWPATH_CELL_KEEP_INSTANCES"),
     Key { path: "bus.nats", env: "TOWPATH_NATS", list: true },
     one("bus.credentials", "TOWPATH_NATS_CREDENTIALS"),
+    one("bus.nkey", "TOWPATH_NATS_NKEY"),
+    one("bus.ca", "TOWPATH_NATS_CA"),
+    one("bus.certificate", "TOWPATH_NATS_CERTIFICATE"),
+    one("bus.key", "TOWPATH_NATS_KEY"),
     one("store.postgres", "TOWPATH_POSTGRES"),
+    one("store.ca", "TOWPATH_POSTGRES_CA"),
 ];
 
 impl Key {
@@ -54,8 +59,8 @@ impl Key {
     pub(crate) fn read_from_environment(&self, role: Role) -> bool {
         match self.path {
             "cell.api" => role == Role::Cell,
-            "bus.nats" | "bus.credentials" => role != Role::Up,
-            "store.postgres" => role == Role::Manager,
+            path if path.starts_with("bus.") => role != Role::Up,
+            path if path.starts_with("store.") => role == Role::Manager,
             // Instances get these for their own use; a cell inside of one would inherit them.
             _ => true,
         }

@@ -48,6 +48,7 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
         cell: cell(role, &table("cell")),
         nats: nats(role, &bus),
         postgres: postgres(role, &store),
+        postgres_ca: store.text("ca").map(PathBuf::from),
     };
     bus.finish();
     store.finish();
@@ -187,7 +188,23 @@ fn nats(role: Role, bus: &Fields<'_>) -> Option<NatsSettings> {
             bus.wrong("nats", what, "nats://10.0.0.1:4222");
         }
     }
-    let credentials = bus.text("credentials").map(PathBuf::from);
+    let file = |name: &'static str| bus.text(name).map(PathBuf::from);
+    let (credentials, nkey, ca) = (file("credentials"), file("nkey"), file("ca"));
+    if credentials.is_some() && nkey.is_some() {
+        bus.wrong("nkey", "there are credentials too", "one of bus.credentials and bus.nkey is enough");
+    }
+    let certificate = match (file("certificate"), file("key")) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        (Some(_), None) => {
+            bus.wrong("certificate", "it has no key", "bus.key is the file with its key");
+            None
+        }
+        (None, Some(_)) => {
+            bus.wrong("key", "it has no certificate", "bus.certificate is the file with it");
+            None
+        }
+    };
     if role == Role::Up {
         return None;
     }
@@ -196,7 +213,7 @@ fn nats(role: Role, bus: &Fields<'_>) -> Option<NatsSettings> {
         bus.wrong("nats", what, "--nats nats://10.0.0.1:4222 or TOWPATH_NATS");
         return None;
     }
-    Some(NatsSettings { servers, credentials })
+    Some(NatsSettings { servers, credentials, nkey, ca, certificate })
 }
 
 fn postgres(role: Role, store: &Fields<'_>) -> Option<String> {

@@ -33,9 +33,12 @@ async fn start_manager(run: &Run, layout: &Layout) -> Outcome<towpath_manager::M
     let Some(url) = &run.settings.postgres else {
         return Err(Failure::new(Exit::Usage, "store.postgres: PostgreSQL is not configured"));
     };
-    let store = PostgresStore::connect(PostgresConfig::new(url))
-        .await
-        .map_err(|error| failures::store("PostgreSQL", &error))?;
+    let store = PostgresStore::connect(PostgresConfig {
+        tls_ca: run.settings.postgres_ca.clone(),
+        ..PostgresConfig::new(url)
+    })
+    .await
+    .map_err(|error| failures::store("PostgreSQL", &error))?;
     let store: Arc<dyn Store> = Arc::new(store);
     let gateway_url = services::configured_gateway_url(&run.settings);
     services::manager(&run.settings, layout, gateway_url, store, bus, "--listen").await

@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure, Outcome, reason};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use towpath_bus::{Bus, NatsAuth, NatsBus, NatsConfig};
+use towpath_bus::{Bus, NatsAuth, NatsBus, NatsConfig, NatsTls};
 use towpath_cell::Cell;
 use towpath_gateway::Gateway;
 use towpath_manager::{Manager, ManagerSettings};
@@ -19,9 +19,17 @@ pub(super) async fn nats(settings: &Settings, patient: bool) -> Outcome<Arc<dyn 
     let Some(nats) = &settings.nats else {
         return Err(Failure::new(Exit::Usage, "bus.nats: NATS is not configured"));
     };
+    let auth = match (&nats.credentials, &nats.nkey) {
+        (Some(file), _) => NatsAuth::CredentialsFile(file.clone()),
+        (None, Some(file)) => NatsAuth::NkeyFile(file.clone()),
+        (None, None) => NatsAuth::None,
+    };
+    // Whoever names an authority or a certificate wants no server without encryption.
+    let required = nats.ca.is_some() || nats.certificate.is_some();
     let config = NatsConfig {
         urls: nats.servers.clone(),
-        auth: nats.credentials.clone().map_or(NatsAuth::None, NatsAuth::CredentialsFile),
+        auth,
+        tls: NatsTls { required, ca: nats.ca.clone(), certificate: nats.certificate.clone() },
         retry_initial: patient,
         ..NatsConfig::new(String::new())
     };

@@ -15,7 +15,9 @@ mod load;
 mod platform;
 
 mod cells;
+mod bus_faults;
 mod cluster;
+mod deploy;
 mod deploys;
 mod documents;
 mod failures;
@@ -25,4 +27,5 @@ mod lifecycle;
 mod pushes;
 mod real_world;
 mod startup;
+mod store_faults;
 mod store_gone;
