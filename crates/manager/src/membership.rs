@@ -276,6 +276,14 @@ pub(crate) async fn find_address(core: &Core, manager: ManagerId) -> Option<Stri
     known(core)
 }
 
+/// Whether a manager is no member any more. One that is not known is looked up first: it may have joined just now.
+pub(crate) async fn is_gone(core: &Core, manager: ManagerId) -> bool {
+    match core.members.all().get(&manager) {
+        Some(member) => member.state == MemberState::Evicted,
+        None => load_members(core).await.is_ok() && !core.members.is_member(manager),
+    }
+}
+
 /// Tells the other managers.
 async fn tell(core: &Core, fence: Fence, event: Membership) {
     let event = ManagerEvent { manager: fence.manager, incarnation: fence.incarnation, event };

@@ -102,6 +102,8 @@ codes! {
     NoRoom = "no_room", 503, "No cell has room for it";
     /// A newer change took over.
     Superseded = "superseded", 409, "A newer change replaced this one";
+    /// It was given up on request.
+    Cancelled = "cancelled", 409, "It was cancelled";
     /// What it was to change was deleted.
     Deleted = "deleted", 409, "It was deleted in the meantime";
 }

@@ -359,9 +359,9 @@ pub enum OperationPhase {
     Failed,
 }
 
-/// Status of an operation.
+/// Status of an operation. What a later version has added is not known here, and no reason not to read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema, Default)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct OperationStatus {
     /// Where it stands.
     pub phase: OperationPhase,
@@ -377,4 +377,7 @@ pub struct OperationStatus {
     pub message: String,
     /// The app's last log lines, when it failed to start.
     pub log: Vec<String>,
+    /// Who asked for it to be given up, before its change was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<String>,
 }

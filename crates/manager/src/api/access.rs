@@ -64,6 +64,7 @@ pub(crate) const TABLE: &[(Method, &str, Access)] = &[
     (Method::GET, "/v1/operations", Viewer),
     (Method::GET, "/v1/operations/{id}", Viewer),
     (Method::GET, "/v1/operations/{id}/events", Viewer),
+    (Method::POST, "/v1/operations/{id}/cancel", Developer),
     (Method::GET, "/v1/routes", Viewer),
     (Method::PUT, "/v1/routes", Developer),
     (Method::DELETE, "/v1/routes", Developer),

@@ -1,6 +1,7 @@
 //! Operations: how they stand, and what they tell while they run.
 
 use super::ApiState;
+use super::auth::Caller;
 use super::problem::{Outcome, Problem, ProblemBody};
 use super::query::{NoQuery, Params, Segments, Wait, in_space, name};
 use super::reading::{List, page_query, read_answer, tagged};
@@ -8,7 +9,8 @@ use super::sse::{Frame, last_event_id, stream};
 use super::view::{OperationView, unreadable};
 use super::writing::{Conditions, wait_time};
 use crate::core::keys;
-use crate::operations::{Live, NewOperation, SubmitError};
+use crate::error::CommitError;
+use crate::operations::{Live, NewOperation, SubmitError, elsewhere};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -17,11 +19,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use towpath_store::{Expect, StoreError, Write};
 use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
-use towpath_types::{AppName, ErrorCode, Kind, Millis, OperationId, Record};
+use towpath_types::{AppName, ErrorCode, Kind, ManagerId, Millis, OperationId, Record};
 
 /// Events sent at once.
 const BATCH: usize = 256;
+/// How long the manager that runs an operation may wait for the next event before it answers.
+const ASKED: Duration = Duration::from_secs(5);
+/// Pause between looks at an operation that nobody runs at the moment.
+const LOOK: Duration = Duration::from_millis(500);
 
 in_space! {
     /// Which operations.
@@ -46,7 +53,12 @@ pub(crate) async fn get_operation(
 ) -> Outcome<Response> {
     let id: OperationId = name("id", &id)?;
     let read = state.read_existing(&keys::operation_key(id), format!("operation {id}")).await?;
-    let view = state.operation_view(&read.value)?;
+    let mut view = state.operation_view(&read.value)?;
+    if let Some(owner) = state.runs_elsewhere(&read.value)
+        && let Some(status) = elsewhere::ask_status(&state.core, owner, id).await
+    {
+        view = OperationView::new(&read.value, Some(status)).ok_or_else(|| unreadable(&read.value))?;
+    }
     Ok(tagged(read.value.revision, read.stale, &view))
 }
 
@@ -91,14 +103,10 @@ pub(crate) async fn operation_events(
     let id: OperationId = name("id", &id)?;
     let after = last_event_id(&headers);
     let read = state.read_existing(&keys::operation_key(id), format!("operation {id}")).await?;
-    let live = state.operations.find_live(id);
     Ok(stream(&state.clone(), move |out| async move {
-        let told = match &live {
-            Some(live) => relay(live, after, &out).await,
-            None => state.wait_for_end(id, &read.value).await.map(|()| after),
-        };
-        let Some(last) = told else { return };
-        let record = state.core.cache.get(&keys::operation_key(id)).unwrap_or(read.value);
+        let key = keys::operation_key(id);
+        let Some((last, live)) = tell(&state, id, after, read.value.clone(), &out).await else { return };
+        let record = state.core.cache.get(&key).unwrap_or(read.value);
         let status = live.map(|live| live.status().borrow().clone());
         if let Some(view) = OperationView::new(&record, status) {
             let _ = out.send(Frame::json("done", Some(last + 1), &view)).await;
@@ -106,8 +114,92 @@ pub(crate) async fn operation_events(
     }))
 }
 
-/// Sends what a live operation tells until it has ended; the number of the last event. `None` = the client went.
-async fn relay(live: &Arc<Live>, after: u64, out: &mpsc::Sender<Frame>) -> Option<u64> {
+/// Gives an operation up, if its change is not made yet. What is built for it is ended.
+#[utoipa::path(post, path = "/v1/operations/{id}/cancel", tag = "operations", params(("id" = String, Path)),
+    responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
+pub(crate) async fn cancel_operation(
+    State(state): State<ApiState>,
+    Segments(id): Segments<String>,
+    _query: NoQuery,
+    caller: Caller,
+) -> Outcome<Response> {
+    let id: OperationId = name("id", &id)?;
+    let key = keys::operation_key(id);
+    for _ in 0..12 {
+        let present = state.core.store.get(&key).await?;
+        let record = present.ok_or_else(|| Problem::not_found(format!("operation {id}")))?;
+        let mut status: OperationStatus = record.status().map_err(|_| unreadable(&record))?;
+        match status.phase {
+            phase if is_ended(phase) => return Err(Problem::conflict("it has ended already")),
+            OperationPhase::Rolling => {
+                let detail = "its change is made already; roll back, or change it again";
+                return Err(Problem::conflict(detail));
+            }
+            _ => status.cancel = Some(caller.name.clone()),
+        }
+        let write = Write::Put {
+            key: key.clone(),
+            id: record.id.clone(),
+            expect: Expect::At(record.revision),
+            spec: None,
+            status: serde_json::to_value(&status).ok(),
+        };
+        match state.core.commit(vec![write]).await {
+            Ok(commit) => {
+                let record = commit.records.into_iter().flatten().next().unwrap_or(record);
+                let view = state.operation_view(&record)?;
+                return Ok((StatusCode::ACCEPTED, Json(&view)).into_response());
+            }
+            // Its change, its end, or its new owner was faster.
+            Err(CommitError::Store(StoreError::Conflict { .. })) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(CommitError::Contended.into())
+}
+
+/// Sends what an operation tells, whoever runs it, until it has ended; the number of the last event, and the operation if
+/// it ran here. `None` = the client went, or the operation is gone.
+async fn tell(
+    state: &ApiState,
+    id: OperationId,
+    after: u64,
+    first: Arc<Record>,
+    out: &mpsc::Sender<Frame>,
+) -> Option<(u64, Option<Arc<Live>>)> {
+    let (mut last, mut present) = (after, first);
+    let key = keys::operation_key(id);
+    let mut cache = state.core.cache.watch();
+    loop {
+        cache.mark_unchanged();
+        if let Some(live) = state.operations.find_live(id) {
+            let (told, ended) = relay(&live, last, out).await?;
+            last = told;
+            if ended {
+                return Some((last, Some(live)));
+            }
+        } else if is_ended(present.status::<OperationStatus>().ok()?.phase) {
+            return Some((last, None));
+        } else if let Some(owner) = state.runs_elsewhere(&present)
+            && let Some(page) = elsewhere::ask(&state.core, owner, id, last, ASKED).await
+        {
+            for event in page.events {
+                last = event.number;
+                out.send(Frame::json(&event.name, Some(last), &event.data)).await.ok()?;
+            }
+            if !page.ended {
+                continue;
+            }
+        }
+        // Nobody runs it at the moment, or it has ended and the end is on its way here.
+        let _ = tokio::time::timeout(LOOK, cache.changed()).await;
+        present = state.core.cache.get(&key)?;
+    }
+}
+
+/// Sends what an operation of this manager tells until it has ended, or is another manager's; the number of the last
+/// event, and whether it has ended. `None` = the client went.
+async fn relay(live: &Arc<Live>, after: u64, out: &mpsc::Sender<Frame>) -> Option<(u64, bool)> {
     let (mut newest, mut status) = (live.events.watch(), live.status());
     let mut last = after;
     loop {
@@ -125,9 +217,10 @@ async fn relay(live: &Arc<Live>, after: u64, out: &mpsc::Sender<Frame>) -> Optio
             }
         }
         if ended {
-            return Some(last);
+            return Some((last, true));
         }
         tokio::select! {
+            () = live.left() => return Some((last, false)),
             _ = newest.changed() => {}
             _ = status.changed() => {}
             () = out.closed() => return None,
@@ -205,20 +298,12 @@ impl ApiState {
         OperationView::new(record, status).ok_or_else(|| unreadable(record))
     }
 
-    /// Waits until an operation that another manager runs, or ran, has ended. `None` = it is gone.
-    async fn wait_for_end(&self, id: OperationId, record: &Record) -> Option<()> {
-        let key = keys::operation_key(id);
-        let mut cache = self.core.cache.watch();
-        let mut present = Some(Arc::new(record.clone()));
-        loop {
-            cache.mark_unchanged();
-            let status = present?.status::<OperationStatus>().ok()?;
-            if is_ended(status.phase) {
-                return Some(());
-            }
-            let _ = tokio::time::timeout(Duration::from_secs(5), cache.changed()).await;
-            present = self.core.cache.get(&key);
-        }
+    /// The other manager that runs an operation.
+    fn runs_elsewhere(&self, record: &Record) -> Option<ManagerId> {
+        let spec: OperationSpec = record.spec().ok()?;
+        let over = is_ended(record.status::<OperationStatus>().ok()?.phase);
+        let here = spec.owner == self.core.manager || self.operations.find_live(spec.operation).is_some();
+        (!over && !here && self.core.members.is_member(spec.owner)).then_some(spec.owner)
     }
 }
 

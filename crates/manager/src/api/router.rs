@@ -70,6 +70,7 @@ fn endpoints() -> OpenApiRouter<ApiState> {
         .routes(routes!(operations::list_operations))
         .routes(routes!(operations::get_operation))
         .routes(routes!(operations::operation_events))
+        .routes(routes!(operations::cancel_operation))
         .routes(routes!(instances::list_app_instances))
         .routes(routes!(instances::list_instances))
         .routes(routes!(logs::app_logs))

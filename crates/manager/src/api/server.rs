@@ -5,7 +5,7 @@ use super::{ApiState, accept, first_tokens, router};
 use crate::blobs::Blobs;
 use crate::core::Core;
 use crate::error::ManagerError;
-use crate::operations::{Operations, spawn_prune};
+use crate::operations::{Operations, spawn_prune, spawn_supervise};
 use crate::vitals;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct ApiServer {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
-    background: [JoinHandle<()>; 3],
+    background: [JoinHandle<()>; 5],
 }
 
 impl ApiServer {
@@ -78,10 +78,13 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
     };
     let router = router::router(state);
     let calls = super::calls::spawn(&core, router.clone()).await?;
+    let pages = crate::operations::elsewhere::serve(&operations).await?;
     let background = [
-        vitals::spawn(&core, prepare(core.clone(), operations.clone(), prepared)),
+        vitals::spawn(&core, prepare(core.clone(), prepared)),
+        spawn_supervise(operations.clone()),
         spawn_prune(operations),
         calls,
+        pages,
     ];
     let connections = settings.limits.connections.max(1);
     let serving = vitals::spawn(&core, accept::serve(listener, router, connections, stopping));
@@ -89,8 +92,11 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
     Ok(ApiServer { address, stop, serving, background })
 }
 
-/// What needs the store: first tokens (if not made yet) and operations that were left behind. Tried until it works.
-async fn prepare(core: Arc<Core>, operations: Arc<Operations>, mut tokens: bool) {
+/// The first tokens, if they are not made yet. Tried until it works.
+async fn prepare(core: Arc<Core>, made: bool) {
+    if made {
+        return;
+    }
     let mut loaded = core.cache_loaded();
     tokio::select! {
         ready = loaded.wait_for(|loaded| *loaded) => if ready.is_err() { return },
@@ -98,21 +104,9 @@ async fn prepare(core: Arc<Core>, operations: Arc<Operations>, mut tokens: bool)
     }
     let mut pause = Duration::from_millis(100);
     loop {
-        if !tokens {
-            match first_tokens::ensure(&core).await {
-                Ok(()) => tokens = true,
-                Err(error) => tracing::warn!(%error, "the first tokens could not be made yet"),
-            }
-        }
-        if tokens {
-            match operations.resume().await {
-                Ok(0) => return,
-                Ok(resumed) => {
-                    tracing::info!(resumed, "operations were taken up again");
-                    return;
-                }
-                Err(error) => tracing::warn!(%error, "operations could not be taken up yet"),
-            }
+        match first_tokens::ensure(&core).await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(%error, "the first tokens could not be made yet"),
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),

@@ -12,7 +12,7 @@ use towpath_store::Change;
 use towpath_types::resource::Key;
 use towpath_types::spec::{AppSpec, GroupSpec, GroupStatus, ReleaseSpec};
 use towpath_types::{
-    AppRef, CellId, Digest, InstanceId, Kind, LaneName, OrgName, Record, Revision, SpaceName,
+    AppRef, CellId, Digest, InstanceId, Kind, LaneName, OperationId, OrgName, Record, Revision, SpaceName,
 };
 use towpath_wire::gateway::{Item, ItemKey};
 
@@ -90,6 +90,19 @@ impl Cache {
                 .take_while(|(key, _)| key.kind == kind)
                 .filter(|(key, _)| org.is_none_or(|org| key.org.as_ref() == Some(org)))
                 .filter(|(key, _)| space.is_none_or(|space| key.space.as_ref() == Some(space)))
+                .map(|(_, record)| record.clone())
+                .collect()
+        })
+    }
+
+    /// Operations with higher ids, oldest first.
+    pub fn operations_after(&self, operation: OperationId) -> Vec<Arc<Record>> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let start = super::keys::operation_key(operation);
+        self.read(|inner| {
+            let behind = inner.records.range((Excluded(start), Unbounded));
+            behind
+                .take_while(|(key, _)| key.kind == Kind::Operation)
                 .map(|(_, record)| record.clone())
                 .collect()
         })

@@ -127,6 +127,11 @@ impl Core {
         self.standing.borrow().map(|standing| standing.fence)
     }
 
+    /// Changes when this manager joins or is no member any more.
+    pub(crate) fn membership(&self) -> watch::Receiver<impl Sized + use<>> {
+        self.standing.subscribe()
+    }
+
     /// Whether this manager may tell cells and gateways anything: it is a member, and its last heartbeat is so fresh that
     /// nobody can have evicted it since. (Writes need no such care: the store refuses those of an evicted one.)
     pub fn may_act(&self) -> bool {

@@ -200,16 +200,26 @@ impl Operations {
                 }
                 Err(error) => return Err(Failure::of_store(error)),
             };
+            // Another manager may have made the change of a later operation: then it is in the picture, and known now.
+            self.note_newer(job).await;
+            if job.sets_release() {
+                job.turn.check(job.id)?;
+            }
             let mut writes = decide(&picture)?;
             let mut status = job.status();
             status.phase = OperationPhase::Rolling;
             writes.push(job.write(&status));
             match self.commit_change(job, step, writes).await {
                 Ok(commit) => {
+                    job.saw(&commit);
                     job.set(|present| *present = status);
                     return Ok(Applied { commit, app: picture.app });
                 }
                 Err(error) if error.is_transient() => last = error.into(),
+                Err(error) if job.is_own_conflict(&error) => {
+                    self.look_at_own(job).await?;
+                    last = error.into();
+                }
                 Err(error @ CommitError::Store(StoreError::Conflict { .. })) => last = error.into(),
                 Err(error) => return Err(error.into()),
             }

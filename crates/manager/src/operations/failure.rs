@@ -26,6 +26,11 @@ impl Failure {
         Self::new(ErrorCode::Superseded, "a newer change to the same app and lane replaced this one")
     }
 
+    /// Somebody asked for it to be given up.
+    pub(crate) fn cancelled(by: &str) -> Self {
+        Self::new(ErrorCode::Cancelled, format!("it was cancelled by {by}"))
+    }
+
     /// A stored document that does not fit its type.
     pub(crate) fn unreadable(what: &str) -> Self {
         Self::new(ErrorCode::Internal, format!("the stored {what} is not readable"))

@@ -8,6 +8,7 @@
 
 mod apply;
 mod delete;
+pub(crate) mod elsewhere;
 mod events;
 mod failure;
 mod group_change;
@@ -19,6 +20,7 @@ mod push;
 mod release;
 mod resume;
 mod staging;
+mod supervise;
 mod urls;
 
 pub use events::{Event, Events};
@@ -28,6 +30,7 @@ pub use input::{GroupChange, Input, Push};
 pub(crate) use logs::read as read_log;
 pub(crate) use prune::spawn as spawn_prune;
 pub(crate) use release::ReleaseStatus;
+pub(crate) use supervise::spawn as spawn_supervise;
 use urls::urls_of;
 pub(crate) use urls::{RouteIndex, automatic_host, url};
 
@@ -37,13 +40,13 @@ use crate::core::keys::{self, GroupRef};
 use crate::error::CommitError;
 use futures::FutureExt;
 use order::{Order, Turn};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
-use towpath_store::{Expect, Write};
+use towpath_store::{Commit, Expect, Fence, StoreError, Write};
 use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
 use towpath_types::{AppRef, Digest, ErrorCode, Generation, LaneName, OperationId, Record, Revision};
 
@@ -65,6 +68,8 @@ pub struct Operations {
 
 #[derive(Default)]
 struct LiveMap {
+    /// Being stored or claimed.
+    starting: HashSet<OperationId>,
     by_id: HashMap<OperationId, Arc<Live>>,
     ended: VecDeque<OperationId>,
 }
@@ -75,9 +80,50 @@ pub struct Live {
     pub events: Events,
     /// Its status; the phase tells whether it ended.
     status: watch::Sender<OperationStatus>,
+    /// Who asked for it to be given up.
+    cancel: watch::Sender<Option<String>>,
+    /// It is no longer this manager's.
+    left: watch::Sender<bool>,
 }
 
 impl Live {
+    fn new(status: OperationStatus, told: u64) -> Self {
+        Self {
+            events: Events::above(told),
+            cancel: watch::Sender::new(None),
+            status: watch::Sender::new(status),
+            left: watch::Sender::new(false),
+        }
+    }
+
+    /// Asks for it to be given up.
+    fn cancel(&self, by: &str) {
+        self.cancel.send_if_modified(|cancel| cancel.replace(by.to_owned()).is_none());
+    }
+
+    /// Resolves when it is to be given up, with the failure to end with.
+    pub(crate) async fn cancelled(&self) -> Failure {
+        let mut cancel = self.cancel.subscribe();
+        let by = cancel.wait_for(Option::is_some).await.ok().and_then(|by| by.clone());
+        match by {
+            Some(by) => Failure::cancelled(&by),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// It is another manager's from now on.
+    fn leave(&self) {
+        self.left.send_replace(true);
+    }
+
+    /// Resolves when it is no longer this manager's: what it tells further is told elsewhere.
+    pub(crate) async fn left(&self) {
+        let mut left = self.left.subscribe();
+        if left.wait_for(|left| *left).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Follows its status.
     pub fn status(&self) -> watch::Receiver<OperationStatus> {
         self.status.subscribe()
@@ -101,12 +147,68 @@ pub(crate) struct Job {
     /// Changes that it has begun to make: an operation may make several, which are different ones even when all that
     /// they read and write is the same.
     pub(crate) steps: AtomicU32,
+    /// The membership under which it is run.
+    fence: Fence,
+    /// Revision of its own record as it was written here last: nobody else writes it while this manager runs it.
+    revision: AtomicU64,
+    /// Another manager runs it: nothing is to be written any more.
+    lost: AtomicBool,
 }
 
 impl Job {
+    fn new(
+        spec: OperationSpec,
+        turn: Arc<Turn>,
+        group: GroupRef,
+        live: Arc<Live>,
+        fence: Fence,
+        revision: Revision,
+    ) -> Self {
+        Self {
+            id: spec.operation,
+            turn,
+            group,
+            by: spec.by.clone(),
+            live,
+            spec,
+            resumed: false,
+            expected: None,
+            steps: AtomicU32::new(0),
+            fence,
+            revision: AtomicU64::new(revision.0),
+            lost: AtomicBool::new(false),
+        }
+    }
+
+    fn set_revision(&self, revision: Revision) {
+        self.revision.store(revision.0, Ordering::Relaxed);
+    }
+
+    /// Notes the revision of its own record in a commit.
+    pub(crate) fn saw(&self, commit: &Commit) {
+        let own = keys::operation_key(self.id);
+        if let Some(record) = commit.records.iter().flatten().find(|record| record.key == own) {
+            self.set_revision(record.revision);
+        }
+    }
+
+    fn set_lost(&self) {
+        self.lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an error is about its own record: somebody else wrote it.
+    pub(crate) fn is_own_conflict(&self, error: &CommitError) -> bool {
+        matches!(error, CommitError::Store(StoreError::Conflict { key, .. }) if *key == keys::operation_key(self.id))
+    }
+
     /// The app.
     pub(crate) fn app(&self) -> &AppRef {
         &self.group.app
+    }
+
+    /// Whether a later operation on the group makes it pointless.
+    pub(crate) fn sets_release(&self) -> bool {
+        matches!(self.spec.verb.as_str(), "push" | "rollback")
     }
 
     /// Refuses a change of what others changed since the client saw it.
@@ -144,7 +246,7 @@ impl Job {
         Write::Put {
             key: keys::operation_key(self.id),
             id: self.id.to_string(),
-            expect: Expect::Any,
+            expect: Expect::At(Revision(self.revision.load(Ordering::Relaxed))),
             spec: serde_json::to_value(&self.spec).ok(),
             status: serde_json::to_value(status).ok(),
         }
@@ -240,26 +342,29 @@ impl Operations {
         let in_two = idempotency.is_some() && asked.has_values();
         let first = if in_two { &blank } else { &whole };
         let write = put(Expect::Absent, first, serde_json::to_value(OperationStatus::default()).ok());
+        let fence = self.core.fence().ok_or(CommitError::NotMember)?;
+        let starting = self.starting(id);
         let commit = self.core.commit_once(vec![write], idempotency).await?;
         let record = commit.records.into_iter().next().flatten().ok_or(SubmitError::Unreadable)?;
         let stored: OperationSpec = record.spec().map_err(|_| SubmitError::Unreadable)?;
         if stored.operation == id {
-            let values = put(Expect::Present, &whole, None);
-            if in_two && let Err(error) = self.core.commit(vec![values]).await {
-                tracing::warn!(%error, operation = %id, "an operation's input is not stored; it ends with this manager");
+            let mut revision = record.revision;
+            if in_two {
+                match self.core.commit(vec![put(Expect::Present, &whole, None)]).await {
+                    Ok(commit) => revision = commit.revision,
+                    Err(error) => {
+                        let what = "an operation's input is not stored; it ends with this manager";
+                        tracing::warn!(%error, operation = %id, "{what}");
+                    }
+                }
             }
             let group = GroupRef::new(new.app.clone(), new.lane.clone());
+            let live = self.add_live(id, OperationStatus::default(), 0);
             let job = Job {
-                id,
-                turn: self.order.of(&group),
-                group,
-                by: new.by.clone(),
-                live: self.add_live(id, OperationStatus::default(), 0),
-                spec: blank,
-                resumed: false,
                 expected: asked.expected,
-                steps: AtomicU32::new(0),
+                ..Job::new(blank, self.order.of(&group), group, live, fence, revision)
             };
+            drop(starting);
             self.spawn_run(job, asked.input, slot);
             return Ok((record, commit.revision));
         }
@@ -273,21 +378,24 @@ impl Operations {
         Ok((present.unwrap_or(record), commit.revision))
     }
 
+    fn live_map(&self) -> MutexGuard<'_, LiveMap> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// An operation that runs, or ran a moment ago, here.
     pub fn find_live(&self, id: OperationId) -> Option<Arc<Live>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
+        self.live_map().by_id.get(&id).cloned()
     }
 
     /// `told`: its events have numbers above this.
     fn add_live(&self, id: OperationId, status: OperationStatus, told: u64) -> Arc<Live> {
-        let live = Arc::new(Live { events: Events::above(told), status: watch::Sender::new(status) });
-        let mut map = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        map.by_id.insert(id, live.clone());
+        let live = Arc::new(Live::new(status, told));
+        self.live_map().by_id.insert(id, live.clone());
         live
     }
 
     fn end_live(&self, id: OperationId) {
-        let mut map = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.live_map();
         map.ended.push_back(id);
         while map.ended.len() > KEPT_EVENTS {
             if let Some(old) = map.ended.pop_front() {
@@ -296,16 +404,35 @@ impl Operations {
         }
     }
 
+    /// It is run elsewhere, or will be.
+    fn forget_live(&self, id: OperationId) {
+        self.live_map().by_id.remove(&id);
+    }
+
     fn spawn_run(self: &Arc<Self>, job: Job, input: Input, slot: tokio::sync::OwnedSemaphorePermit) {
         let operations = self.clone();
         tokio::spawn(async move {
             let _slot = slot;
-            tokio::select! {
-                () = operations.run_to_end(&job, &input) => {}
+            let core = operations.core.clone();
+            core.load.operations.fetch_add(1, Ordering::Relaxed);
+            let live = job.live.clone();
+            let ended = tokio::select! {
+                biased;
+                // Whoever owns it now goes on with it; this manager does nothing more.
+                () = core.lost(job.fence) => false,
+                () = live.left() => false,
+                () = core.acting(job.fence, operations.run_to_end(&job, &input)) => true,
                 // It goes on when this manager, or another, starts again.
-                () = operations.core.stopped() => {}
+                () = core.stopped() => true,
+            };
+            core.load.operations.fetch_sub(1, Ordering::Relaxed);
+            if ended && !job.lost.load(Ordering::Relaxed) {
+                operations.end_live(job.id);
+            } else {
+                tracing::info!(operation = %job.id, "operation is left to whoever owns it now");
+                operations.forget_live(job.id);
+                job.live.leave();
             }
-            operations.end_live(job.id);
         });
     }
 
@@ -315,6 +442,9 @@ impl Operations {
         let outcome = work.await.unwrap_or_else(|_| {
             Err(Failure::new(ErrorCode::Internal, "the operation broke off; the manager's log has more"))
         });
+        if job.lost.load(Ordering::Relaxed) {
+            return;
+        }
         let mut status = job.status();
         match outcome {
             Ok(()) => status.phase = OperationPhase::Succeeded,
@@ -336,15 +466,31 @@ impl Operations {
 
     /// Stores the end. A store that is gone for longer learns it when it is back, from a task of its own.
     async fn store_end(&self, job: &Job, status: &OperationStatus) {
-        let write = job.write(status);
-        if tokio::time::timeout(STORE_PATIENCE, commit_at_last(&self.core, write.clone())).await.is_err() {
-            let core = self.core.clone();
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = commit_at_last(&core, write) => {}
-                    () = core.stopped() => {}
+        for _ in 0..3 {
+            let write = job.write(status);
+            match tokio::time::timeout(STORE_PATIENCE, commit_at_last(&self.core, &write)).await {
+                // Somebody asked for it to be cancelled, too late, or took it up.
+                Ok(Err(error)) if job.is_own_conflict(&error) => {
+                    let own = self.look_at_own(job).await;
+                    if job.lost.load(Ordering::Relaxed) {
+                        return tracing::info!(operation = %job.id, ?own, "another manager has ended this operation");
+                    }
                 }
-            });
+                Ok(Err(error)) => {
+                    return tracing::error!(%error, "the end of an operation could not be stored");
+                }
+                Ok(Ok(commit)) => return job.saw(&commit),
+                Err(_) => {
+                    let core = self.core.clone();
+                    tokio::spawn(async move {
+                        tokio::select! {
+                            _ = commit_at_last(&core, &write) => {}
+                            () = core.stopped() => {}
+                        }
+                    });
+                    return;
+                }
+            }
         }
     }
 
@@ -373,7 +519,7 @@ impl Operations {
 }
 
 /// Commits one write, again and again while the store is gone.
-async fn commit_at_last(core: &Core, write: Write) {
+async fn commit_at_last(core: &Core, write: &Write) -> Result<Commit, CommitError> {
     let mut pause = Duration::from_millis(50);
     loop {
         match core.commit(vec![write.clone()]).await {
@@ -381,11 +527,7 @@ async fn commit_at_last(core: &Core, write: Write) {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(5));
             }
-            Err(error) => {
-                tracing::error!(%error, "the end of an operation could not be stored");
-                return;
-            }
-            Ok(_) => return,
+            outcome => return outcome,
         }
     }
 }

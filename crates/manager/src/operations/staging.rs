@@ -137,14 +137,14 @@ impl Operations {
             CellReply::Refused { code, message } => return Err(Failure::new(code, message)),
             CellReply::Accepted | CellReply::Log { .. } => {}
         }
-        tokio::select! {
-            outcome = self.relay(job, cell, output) => outcome,
-            failure = job.turn.passed(job.id) => {
-                let cancel = encode(&CellCommand::CancelStage { operation: job.id }).into();
-                let _ = self.core.bus.request(&subject::cell_command(cell), cancel, ACCEPT).await;
-                Err(failure)
-            }
-        }
+        let failure = tokio::select! {
+            outcome = self.relay(job, cell, output) => return outcome,
+            failure = job.turn.passed(job.id) => failure,
+            failure = job.live.cancelled() => failure,
+        };
+        let cancel = encode(&CellCommand::CancelStage { operation: job.id }).into();
+        let _ = self.core.bus.request(&subject::cell_command(cell), cancel, ACCEPT).await;
+        Err(failure)
     }
 
     /// Relays the build's output until its end.

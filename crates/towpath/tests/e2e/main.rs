@@ -24,6 +24,7 @@ mod failures;
 mod https;
 mod lanes;
 mod lifecycle;
+mod managers;
 mod pushes;
 mod real_world;
 mod startup;

@@ -1,0 +1,227 @@
+//! Several managers over real NATS and PostgreSQL: who owns what, takeover, fences.
+
+use crate::apps;
+use crate::client;
+use crate::platform::{Output, Role, cli, forget, open_dir, run};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use towpath_testkit::{NatsServer, Postgres, TempDir};
+
+/// Longest wait for something that takes an eviction.
+const TAKEOVER: Duration = Duration::from_secs(40);
+
+struct Cluster {
+    managers: Vec<Role>,
+    gateway: Role,
+    cell: Option<Role>,
+    postgres: Postgres,
+    nats: NatsServer,
+    dir: TempDir,
+}
+
+impl Cluster {
+    /// So many managers, each with a directory of its own, and a gateway.
+    fn start(managers: usize) -> Self {
+        let dir = open_dir();
+        let nats = NatsServer::start();
+        let postgres = Postgres::start();
+        let url = nats.url();
+        let args = ["--nats", &url, "--listen", "127.0.0.1:0", "--node", "n1"];
+        let gateway = Role::start(dir.path(), "gateway", "gateway", &args);
+        let mut cluster = Self { managers: Vec::new(), gateway, cell: None, postgres, nats, dir };
+        for n in 0..managers {
+            let manager = cluster.start_manager(n, "127.0.0.1:0");
+            cluster.managers.push(manager);
+        }
+        cluster.eventually("all know all", |cluster| {
+            (0..managers)
+                .all(|n| cluster.states(n).iter().filter(|(_, state)| state == "live").count() == managers)
+        });
+        cluster
+    }
+
+    fn start_manager(&self, n: usize, listen: &str) -> Role {
+        let gateway = self.gateway.url("gateway");
+        let (nats, postgres) = (self.nats.url(), self.postgres.url());
+        let args = ["--nats", &nats, "--postgres", &postgres, "--listen", listen, "--gateway-url", gateway];
+        Role::start(self.dir.path(), &format!("manager-{n}"), "manager", &args)
+    }
+
+    /// A cell that gets its files from this manager.
+    fn start_cell(&mut self, manager: usize) {
+        let manager = &self.managers[manager];
+        let nats = self.nats.url();
+        let args = [
+            "--nats",
+            &nats,
+            "--api",
+            manager.url("api"),
+            "--token-file",
+            manager.url("cell_token_file"),
+            "--gateway-url",
+            self.gateway.url("gateway"),
+            "--stop-instances",
+            "--node",
+            "n1",
+        ];
+        self.cell = Some(Role::start(self.dir.path(), "cell", "cell", &args));
+    }
+
+    /// A command of the command line against one manager, with the first one's token.
+    fn towpath(&self, manager: usize, args: &[&str]) -> Output {
+        let token = self.dir.path().join("manager-0").join("token");
+        run(cli(self.dir.path(), self.managers[manager].url("api"), token.to_str().unwrap(), args))
+    }
+
+    /// GET at one manager's API.
+    fn get(&self, manager: usize, target: &str) -> client::Response {
+        let token = std::fs::read_to_string(self.dir.path().join("manager-0").join("token")).unwrap();
+        let auth = format!("Bearer {}", token.trim());
+        client::get(self.managers[manager].address("api"), "api", target, &[("authorization", &auth)])
+    }
+
+    /// Ids and states of all managers, as one of them tells.
+    fn states(&self, manager: usize) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = self.get(manager, "/v1/managers").json();
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        items.iter().map(|item| (text(&item["id"]), text(&item["state"]))).collect()
+    }
+
+    fn id(&self, manager: usize) -> String {
+        let list = self.get(manager, "/v1/managers").json();
+        let this = list["items"].as_array().unwrap().iter().find(|item| item["this"] == true).cloned();
+        this.unwrap()["id"].as_str().unwrap().to_owned()
+    }
+
+    /// The index of the manager that owns a resource, as another one tells.
+    fn owner(&self, asked: usize, resource: &str) -> usize {
+        let owner = self.get(asked, &format!("/v1/managers/owner/{resource}")).json();
+        let address = owner["address"].as_str().unwrap();
+        let found = self.managers.iter().position(|manager| address == manager.url("api"));
+        found.unwrap_or_else(|| panic!("nobody is at {address}"))
+    }
+
+    /// The name of an app (with this beginning) that a manager owns.
+    fn app_of(&self, manager: usize, beginning: &str) -> String {
+        let names = (0..1000).map(|n| format!("{beginning}{n}"));
+        names.into_iter().find(|name| self.owner(0, name) == manager).expect("an app of each")
+    }
+
+    #[track_caller]
+    fn eventually(&self, what: &str, so: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + TAKEOVER;
+        while !so(self) {
+            assert!(Instant::now() < end, "did not happen: {what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn managers_know_each_other_share_the_work_and_come_and_go() {
+    let mut cluster = Cluster::start(3);
+    let listed = cluster.towpath(1, &["managers", "-o", "json"]).ok().json();
+    let listed = listed.as_array().unwrap();
+    assert_eq!(listed.len(), 3);
+    let share: f64 = listed.iter().map(|manager| manager["share"].as_f64().unwrap()).sum();
+    assert!((share - 1.0).abs() < 1e-6, "{listed:?}");
+    for (n, manager) in cluster.managers.iter().enumerate() {
+        let row = listed.iter().find(|row| row["address"] == manager.url("api")).expect("its real address");
+        assert_eq!((row["id"].as_str().unwrap(), &row["state"]), (cluster.id(n).as_str(), &"live".into()));
+        assert!(
+            row["version"].as_str().is_some_and(|version| !version.is_empty()) && row["started_ms"].is_u64()
+        );
+    }
+    cluster.eventually("all have told what they do", |cluster| {
+        let listed = cluster.get(2, "/v1/managers").json();
+        listed["items"].as_array().unwrap().iter().all(|row| row["queue"].is_u64() && row["lag"].is_u64())
+    });
+    let table = cluster.towpath(0, &["managers"]).ok().stdout;
+    for head in ["MANAGER", "SHARE", "QUEUE", "LAG", "VERSION", "live"] {
+        assert!(table.contains(head), "{table}");
+    }
+    // All agree about owners.
+    for n in 0..20 {
+        let app = format!("app-{n}");
+        let owners: Vec<usize> = (0..3).map(|asked| cluster.owner(asked, &app)).collect();
+        assert_eq!(owners, [owners[0]; 3]);
+    }
+    assert!(
+        cluster
+            .towpath(2, &["managers", "owner", "shop:base"])
+            .ok()
+            .stdout
+            .contains("default/default/shop:base")
+    );
+    // One leaves cleanly: at once the others own all.
+    let (gone, epoch) =
+        (cluster.id(2), cluster.get(0, "/v1/managers/owner/x").json()["epoch"].as_u64().unwrap());
+    assert_eq!(cluster.managers[2].terminate(), 0);
+    cluster.eventually("it is gone from the table and the ring", |cluster| {
+        (0..2).all(|n| cluster.states(n).len() == 2 && cluster.states(n).iter().all(|(id, _)| *id != gone))
+    });
+    // One is killed: it is suspected, then evicted, and its row says so.
+    let (killed, address) = (cluster.id(1), cluster.managers[1].address("api").to_string());
+    cluster.managers[1].process.kill();
+    cluster.eventually("it is evicted", |cluster| {
+        cluster.states(0).iter().any(|(id, state)| *id == killed && state == "evicted")
+    });
+    for n in 0..10 {
+        assert_eq!(cluster.owner(0, &format!("app-{n}")), 0, "the last one owns all");
+    }
+    assert!(cluster.get(0, "/v1/managers/owner/x").json()["epoch"].as_u64().unwrap() > epoch);
+    // It comes back with its id at another address, and is found there.
+    let again = cluster.start_manager(1, "127.0.0.1:0");
+    assert_ne!(again.address("api").to_string(), address);
+    forget(std::mem::replace(&mut cluster.managers[1], again));
+    cluster.eventually("it is live at its new address", |cluster| {
+        let listed = cluster.get(0, "/v1/managers").json();
+        let row =
+            listed["items"].as_array().unwrap().iter().find(|row| row["id"] == killed.as_str()).cloned();
+        row.is_some_and(|row| row["state"] == "live" && row["address"] == cluster.managers[1].url("api"))
+    });
+    let theirs = cluster.app_of(1, "theirs");
+    assert_eq!(cluster.owner(1, &theirs), 1);
+}
+
+#[test]
+fn any_manager_takes_any_request_and_files_are_found_wherever_they_are() {
+    let mut cluster = Cluster::start(3);
+    cluster.start_cell(2);
+    // Pushed through one manager, owned by another, staged by a cell of the third.
+    let name = cluster.app_of(1, "shop");
+    let app = apps::python(cluster.dir.path(), &name, "one");
+    let pushed = cluster.towpath(0, &["push", app.to_str().unwrap(), "--instances", "2"]).ok();
+    assert!(pushed.stdout.contains(&name) || pushed.stderr.contains(&name), "{pushed:?}");
+    let host = format!("{name}.localhost");
+    assert_eq!(client::get(cluster.gateway.address("gateway"), &host, "/", &[]).status, 200);
+    let listed = cluster.get(0, "/v1/operations").json();
+    let operation = listed["items"][0].clone();
+    assert_eq!((&operation["app"], &operation["phase"]), (&name.as_str().into(), &"succeeded".into()));
+    // What was written through one is read through another at once.
+    for n in 0..3 {
+        let (through, read) = (n, (n + 1) % 3);
+        cluster.towpath(through, &["env", "set", &name, &format!("LEVEL={n}"), "--detach"]).ok();
+        cluster.eventually("the change is made", |cluster| {
+            let env = cluster.get(read, &format!("/v1/apps/{name}/env")).json();
+            env.to_string().contains(&format!("\"LEVEL\":\"{n}\""))
+                || env.to_string().contains(&format!("\"{n}\""))
+        });
+    }
+    cluster.eventually("all operations have ended", |cluster| {
+        let listed = cluster.get(1, "/v1/operations").json();
+        let items = listed["items"].as_array().unwrap();
+        items.iter().all(|item| matches!(item["phase"].as_str(), Some("succeeded" | "failed")))
+    });
+    // The manager that took the upload goes, and so does the owner: files and app are still there.
+    cluster.managers[0].process.kill();
+    cluster.managers[1].process.kill();
+    cluster.eventually("the last one owns all", |cluster| {
+        cluster.states(2).iter().filter(|(_, state)| state == "evicted").count() == 2
+    });
+    cluster.towpath(2, &["scale", &name, "3"]).ok();
+    let (first, second) = (cluster.start_manager(0, "127.0.0.1:0"), cluster.start_manager(1, "127.0.0.1:0"));
+    forget(std::mem::replace(&mut cluster.managers[0], first));
+    forget(std::mem::replace(&mut cluster.managers[1], second));
+}
