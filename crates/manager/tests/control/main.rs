@@ -7,6 +7,7 @@
     reason = "test code"
 )]
 
+mod cells;
 mod faults;
 #[allow(dead_code, reason = "each test binary uses a part")]
 mod fleet;

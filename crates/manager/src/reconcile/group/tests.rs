@@ -198,6 +198,41 @@ async fn what_was_overtaken_or_fenced_writes_nothing_and_is_looked_at_again() {
 }
 
 #[tokio::test]
+async fn what_two_managers_promised_twice_is_taken_back_by_the_owner_of_the_newest() {
+    let table = Table::new().await;
+    table.core.soft.hear_cell(CellAnnounce { memory_bytes: 600 << 20, ..announce() });
+    table.reconcile().await;
+    table.see().await;
+    // Another manager, which did not know of that, has placed two on the same room.
+    let other = GroupRef::new(table.group.app.clone(), "feature".parse().unwrap());
+    let release = Digest::from_bytes([1; 32]);
+    table.put(other.key(), json!({"app": "shop", "lane": "feature", "count": 2, "release": release})).await;
+    let mut theirs = table.core.cache.group(&table.group).unwrap().status.clone();
+    for (n, assignment) in theirs.assignments.iter_mut().enumerate() {
+        assignment.instance = towpath_types::InstanceId::mint(u64::MAX >> 17, [n as u8; 10]);
+    }
+    let record = table.core.store.get(&other.key()).await.unwrap().unwrap();
+    let write = Write::Put {
+        key: other.key(),
+        id: record.id,
+        expect: Expect::Any,
+        spec: None,
+        status: Some(json!(theirs)),
+    };
+    let transaction = Transaction { writes: vec![write], fence: None, idempotency: None };
+    table.core.store.commit(transaction).await.unwrap();
+    table.see().await;
+    // The older ones stay, the newer ones go, whoever looks first.
+    let mine = plan_next(&table.core, &table.group).unwrap().plan;
+    assert_eq!(mine.status.assignments.len(), 2);
+    reconcile(&table.core, &table.mailboxes, other.clone()).await;
+    table.see().await;
+    assert_eq!(table.core.cache.group(&other).unwrap().status.assignments, []);
+    assert_eq!(table.core.cache.group(&other).unwrap().status.code, Some(ErrorCode::NoRoom));
+    assert_eq!(table.core.cache.group(&table.group).unwrap().status.assignments.len(), 2);
+}
+
+#[tokio::test]
 async fn two_groups_do_not_take_the_same_last_room() {
     let table = Table::new().await;
     table.core.soft.hear_cell(CellAnnounce { memory_bytes: 600 << 20, ..announce() });

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use towpath_bus::Bus;
+use towpath_bus::{Bus, Message};
 use towpath_types::load::{HostLoad, InstanceLoad};
 use towpath_types::spec::Wanted;
 use towpath_types::{CellId, Digest, Incarnation, InstanceId, Place, Revision};
 use towpath_wire::cell::{
-    CellAnnounce, CellPoke, InstanceReport, InstanceSpec, InstanceState, SyncPage, SyncRequest,
+    CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState, SyncPage,
+    SyncRequest,
 };
 use towpath_wire::{decode, encode, subject};
 
@@ -34,6 +35,12 @@ struct State {
     states: BTreeMap<InstanceId, (InstanceState, Instant2, u32)>,
     scripts: BTreeMap<Digest, Script>,
     muted: bool,
+    cordoned: bool,
+    /// Pokes and commands that still get lost.
+    lost: (u32, u32),
+    /// Announcements are repeated, and the one before comes after.
+    repeats: bool,
+    before: Option<CellAnnounce>,
     memory: u64,
     /// Instances stopped because they were no more in the set.
     stopped: Vec<InstanceId>,
@@ -74,6 +81,21 @@ impl FakeCell {
         self.state.lock().unwrap().muted = muted;
     }
 
+    /// So many pokes and commands to it get lost.
+    pub(crate) fn lose(&self, pokes: u32, commands: u32) {
+        self.state.lock().unwrap().lost = (pokes, commands);
+    }
+
+    /// What it says comes twice, and old news after new.
+    pub(crate) fn repeat(&self) {
+        self.state.lock().unwrap().repeats = true;
+    }
+
+    /// Whether it was told to take no new instances.
+    pub(crate) fn cordoned(&self) -> bool {
+        self.state.lock().unwrap().cordoned
+    }
+
     /// It has obeyed this epoch at this revision before.
     pub(crate) fn has_obeyed(&self, epoch: u64, revision: u64) {
         let mut state = self.state.lock().unwrap();
@@ -105,12 +127,19 @@ impl FakeCell {
 
 async fn run(bus: Arc<dyn Bus>, id: CellId, state: Arc<Mutex<State>>) {
     let mut pokes = bus.subscribe(&subject::cell_poke(id)).await.unwrap();
+    let mut commands = bus.subscribe(&subject::cell_command(id)).await.unwrap();
     let mut at_least = Revision(0);
     let mut announced = Instant::now();
     let mut synced: Option<Instant> = None;
     loop {
         let poked = tokio::select! {
-            poke = pokes.next() => poke,
+            poke = pokes.next() => poke.filter(|_| !is_lost(&mut state.lock().unwrap().lost.0)),
+            Some(message) = commands.next() => {
+                if !is_lost(&mut state.lock().unwrap().lost.1) {
+                    obey(&*bus, &state, message).await;
+                }
+                None
+            }
             () = tokio::time::sleep(Duration::from_millis(10)) => None,
         };
         if state.lock().unwrap().muted {
@@ -131,8 +160,29 @@ async fn run(bus: Arc<dyn Bus>, id: CellId, state: Arc<Mutex<State>>) {
             announced = Instant::now();
             let announce = announce(id, &state);
             drop(bus.publish(&subject::cell_announce(id), encode(&announce).into()).await);
+            let before = state.lock().unwrap().before.replace(announce.clone());
+            if state.lock().unwrap().repeats {
+                for again in before.into_iter().chain([announce]) {
+                    drop(bus.publish(&subject::cell_announce(id), encode(&again).into()).await);
+                }
+            }
         }
     }
+}
+
+/// Counts down what gets lost.
+fn is_lost(left: &mut u32) -> bool {
+    let lost = *left > 0;
+    *left = left.saturating_sub(1);
+    lost
+}
+
+async fn obey(bus: &dyn Bus, state: &Mutex<State>, message: Message) {
+    let (Ok(CellCommand::Cordon { on }), Some(reply)) = (decode(&message.payload), message.reply) else {
+        return;
+    };
+    state.lock().unwrap().cordoned = on;
+    drop(bus.publish(&reply, encode(&CellReply::Accepted).into()).await);
 }
 
 async fn sync(bus: &dyn Bus, cell: CellId, state: &Mutex<State>, at_least: Revision) -> bool {
@@ -238,7 +288,7 @@ fn announce(cell: CellId, state: &Mutex<State>) -> CellAnnounce {
         memory_bytes: state.memory,
         cores: 1,
         host: HostLoad::default(),
-        cordoned: false,
+        cordoned: state.cordoned,
         leaving: false,
         desired: state.desired,
         builders: vec![],
