@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_BUILD_JOBS ?= $(shell nproc)
 
-.PHONY: help demo test check lint deny fuzz build bench-proxy bench-route bench-balance bench-fresh ci clean
+.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-route bench-balance bench-fresh ci clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -37,6 +37,10 @@ FUZZ_SECONDS ?= 20
 fuzz: ## every fuzz target for FUZZ_SECONDS (default 20)
 	@scripts/ensure.sh "The fuzzer" cc cxx
 	cargo xtask fuzz $(FUZZ_SECONDS)
+
+SEEDS ?= 200
+soak: ## SEEDS simulated clusters (default 200) under faults, with fresh seeds
+	cargo run --quiet --locked --package towpath-sim --bin simulate -- --seeds $(SEEDS)
 
 bench-route: ## match + lane + tier + pick over 100,000 routes; one change of that table
 	cargo run --quiet --release --locked --package towpath-route --example bench_route

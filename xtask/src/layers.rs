@@ -11,7 +11,8 @@ const ROWS: &[&[&str]] = &[
     &["towpath-types"],
     &["towpath-route", "towpath-plan", "towpath-archive", "towpath-telemetry"],
     &["towpath-wire", "towpath-bus", "towpath-store"],
-    &["towpath-gateway", "towpath-manager", "towpath-cell", "towpath-sim"],
+    &["towpath-gateway", "towpath-manager", "towpath-cell"],
+    &["towpath-sim"],
     &["towpath"],
 ];
 

@@ -1,0 +1,136 @@
+//! One manager's connection to the store: calls take time, fail, and leave it open whether a commit was done.
+
+use super::world::{Gate, World};
+use async_trait::async_trait;
+use std::sync::Arc;
+use tokio::sync::watch;
+use towpath_store::{
+    Change, Commit, Fence, ManagerRow, MemoryStore, Page, Query, Store, StoreError, Transaction,
+};
+use towpath_types::resource::Key;
+use towpath_types::{ManagerId, Record, Revision};
+
+/// A handle of one process.
+pub(super) struct Disk {
+    world: Arc<World>,
+    gate: Arc<Gate>,
+    store: Arc<MemoryStore>,
+}
+
+fn unavailable(why: &str, uncertain: bool) -> StoreError {
+    StoreError::Unavailable { why: why.to_owned(), uncertain }
+}
+
+impl Disk {
+    pub(super) fn new(world: Arc<World>, gate: Arc<Gate>, store: Arc<MemoryStore>) -> Self {
+        Self { world, gate, store }
+    }
+
+    /// The way there.
+    async fn go(&self) -> Result<(), StoreError> {
+        self.gate.pass().await;
+        let weather = self.world.weather();
+        self.world.wait_up_to(weather.store_ms).await;
+        if self.gate.is_store_gone() || self.world.happens(weather.failed) {
+            return Err(unavailable("it is taken away", false));
+        }
+        // Whatever was checked before may be untrue by now.
+        self.gate.pass().await;
+        Ok(())
+    }
+
+    /// The way back.
+    async fn come<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        self.world.wait_up_to(self.world.weather().store_ms).await;
+        self.gate.pass().await;
+        answer
+    }
+}
+
+#[async_trait]
+impl Store for Disk {
+    async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {
+        self.go().await?;
+        let answer = self.store.get(key).await;
+        self.come(answer).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.go().await?;
+        let answer = self.store.list(query).await;
+        self.come(answer).await
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
+        self.go().await?;
+        let answer = self.store.commit(transaction).await;
+        if answer.is_ok() && self.world.happens(self.world.weather().uncertain) {
+            return self.come(Err(unavailable("the answer was lost", true))).await;
+        }
+        self.come(answer).await
+    }
+
+    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
+        self.go().await?;
+        let answer = self.store.changes(after, limit).await;
+        self.come(answer).await
+    }
+
+    fn watch(&self) -> watch::Receiver<Revision> {
+        self.store.watch()
+    }
+
+    async fn register_manager(&self, row: &ManagerRow) -> Result<(), StoreError> {
+        self.go().await?;
+        let answer = self.store.register_manager(row).await;
+        self.come(answer).await
+    }
+
+    async fn heartbeat(&self, fence: Fence) -> Result<(), StoreError> {
+        self.go().await?;
+        let answer = self.store.heartbeat(fence).await;
+        self.come(answer).await
+    }
+
+    async fn leave(&self, fence: Fence) -> Result<(), StoreError> {
+        self.go().await?;
+        let answer = self.store.leave(fence).await;
+        self.come(answer).await
+    }
+
+    async fn evict_silent(&self, longer_than_ms: u64) -> Result<Vec<ManagerId>, StoreError> {
+        self.go().await?;
+        let answer = self.store.evict_silent(longer_than_ms).await;
+        self.come(answer).await
+    }
+
+    async fn epoch(&self) -> Result<u64, StoreError> {
+        self.go().await?;
+        let answer = self.store.epoch().await;
+        self.come(answer).await
+    }
+
+    async fn raise_epoch(&self, fence: Fence, above: u64) -> Result<u64, StoreError> {
+        self.go().await?;
+        let answer = self.store.raise_epoch(fence, above).await;
+        self.come(answer).await
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        self.go().await?;
+        let answer = self.store.revision().await;
+        self.come(answer).await
+    }
+
+    async fn managers(&self) -> Result<Vec<ManagerRow>, StoreError> {
+        self.go().await?;
+        let answer = self.store.managers().await;
+        self.come(answer).await
+    }
+
+    async fn now_ms(&self) -> Result<u64, StoreError> {
+        self.go().await?;
+        let answer = self.store.now_ms().await.map(|now| self.gate.skewed(now));
+        self.come(answer).await
+    }
+}
