@@ -14,8 +14,8 @@ mod client;
 mod load;
 mod platform;
 
-mod cells;
 mod bus_faults;
+mod cells;
 mod cluster;
 mod deploy;
 mod deploys;
