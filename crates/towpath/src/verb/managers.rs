@@ -52,7 +52,7 @@ async fn owner(context: &Context, id: &str) -> Outcome {
     if context.screen.json() {
         return context.screen.json_document(&owner);
     }
-    context.screen.line(&format!(
+    context.screen.line(format!(
         "{} is {}'s, at {}",
         text(&owner, "resource"),
         text(&owner, "manager"),
