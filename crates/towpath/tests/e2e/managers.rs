@@ -3,6 +3,7 @@
 use crate::apps;
 use crate::client;
 use crate::platform::{Output, Role, cli, forget, open_dir, run};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use towpath_testkit::{NatsServer, Postgres, TempDir};
@@ -224,4 +225,40 @@ fn any_manager_takes_any_request_and_files_are_found_wherever_they_are() {
     let (first, second) = (cluster.start_manager(0, "127.0.0.1:0"), cluster.start_manager(1, "127.0.0.1:0"));
     forget(std::mem::replace(&mut cluster.managers[0], first));
     forget(std::mem::replace(&mut cluster.managers[1], second));
+}
+
+#[test]
+fn a_manager_that_was_paused_past_its_eviction_does_no_harm() {
+    let mut cluster = Cluster::start(2);
+    cluster.start_cell(0);
+    let name = cluster.app_of(1, "shop");
+    let app = apps::python(cluster.dir.path(), &name, "one");
+    cluster.towpath(0, &["push", app.to_str().unwrap()]).ok();
+    let (paused, before) =
+        (cluster.id(1), cluster.get(1, "/v1/managers/owner/x").json()["epoch"].as_u64().unwrap());
+    cluster.managers[1].process.signal(Signal::SIGSTOP);
+    cluster.eventually("it is evicted", |cluster| {
+        cluster.states(0).iter().any(|(id, state)| *id == paused && state == "evicted")
+    });
+    // The other one has taken over: what the paused one owned is changed through it.
+    cluster.towpath(0, &["scale", &name, "3"]).ok();
+    let running = || {
+        let listed = cluster.towpath(0, &["instances", &name, "-o", "json"]).ok().json();
+        let mut ids: Vec<String> =
+            listed.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
+        ids.sort();
+        ids
+    };
+    let instances = running();
+    assert_eq!(instances.len(), 3);
+    cluster.managers[1].process.signal(Signal::SIGCONT);
+    cluster.eventually("it has joined anew, under a newer epoch", |cluster| {
+        let live = cluster.states(0).iter().any(|(id, state)| *id == paused && state == "live");
+        let epoch = cluster.get(0, "/v1/managers/owner/x").json()["epoch"].as_u64().unwrap();
+        live && epoch > before && cluster.owner(0, &name) == 1 && cluster.owner(1, &name) == 1
+    });
+    assert_eq!(running(), instances, "nothing was started or stopped by it");
+    // It is of use again.
+    cluster.towpath(1, &["scale", &name, "2"]).ok();
+    assert_eq!(running().len(), 2);
 }
