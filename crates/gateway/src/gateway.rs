@@ -8,6 +8,7 @@ use crate::metrics::Registry;
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::SharedTable;
+use crate::vital::Vital;
 use crate::worker_thread::{self, Drain, WorkerParts, WorkerSocket};
 use rustls::ServerConfig;
 use std::io;
@@ -25,6 +26,7 @@ pub struct Gateway {
     id: GatewayId,
     addresses: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
+    vital: Vital,
     drain: watch::Sender<Drain>,
     leaving: watch::Sender<bool>,
     stop_control: Option<oneshot::Sender<()>>,
@@ -86,7 +88,8 @@ impl Gateway {
         let (admin, admin_address) = bind_admin(&settings)?;
         let identity = Identity::load(&settings.data_dir).map_err(data_dir)?;
         let sticky = StickyKey::load(&settings.data_dir).map_err(data_dir)?;
-        let log = access_log::start(&settings.access_log, &settings.data_dir).map_err(data_dir)?;
+        let vital = Vital::default();
+        let log = access_log::start(&settings.access_log, &settings.data_dir, &vital).map_err(data_dir)?;
         let registry = Arc::new(Registry::new(settings.workers));
         let open_connections = OpenConnections::new(settings.limits.connections);
         let state = control::load_state(&settings);
@@ -98,6 +101,7 @@ impl Gateway {
             id: identity.gateway,
             addresses,
             admin: admin_address,
+            vital: vital.clone(),
             drain,
             leaving,
             stop_control: Some(stop_control),
@@ -114,12 +118,24 @@ impl Gateway {
                 log: log.buffer(&registry, index),
                 sticky: sticky.clone(),
                 open_connections: open_connections.clone(),
+                vital: vital.clone(),
                 sockets,
             };
             gateway.workers.push(worker_thread::spawn(parts, drained.clone()).map_err(GatewayError::Thread)?);
         }
         gateway.log = Some(log);
-        let parts = ControlParts { settings, identity, listeners, shared, registry, state, admin, bus };
+        let parts = ControlParts {
+            settings,
+            identity,
+            listeners,
+            shared,
+            registry,
+            sticky,
+            vital,
+            state,
+            admin,
+            bus,
+        };
         gateway.control = Some(spawn_control(parts, leaves, control_stops).map_err(GatewayError::Thread)?);
         Ok(gateway)
     }
@@ -137,6 +153,12 @@ impl Gateway {
     /// Where `/metrics` is.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin
+    }
+
+    /// Waits for the death of a part that the gateway cannot do without, and says which: a bug, but one that must not be
+    /// missed. The process should end then, so that it is started again.
+    pub fn failure(&self) -> impl Future<Output = &'static str> + Send + use<> {
+        self.vital.failure()
     }
 
     /// Stops accepting, tells managers and clients, finishes what is under way until the deadline, ends all threads.
@@ -214,12 +236,18 @@ fn spawn_control(
     leaving: watch::Receiver<bool>,
     stop: oneshot::Receiver<()>,
 ) -> io::Result<JoinHandle<()>> {
+    let vital = parts.vital.clone();
     std::thread::Builder::new().name("towpath-gw-ctl".into()).spawn(move || {
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default());
         match runtime {
-            Ok(runtime) => runtime.block_on(control::run(parts, leaving, stop)),
-            Err(error) => tracing::error!(%error, "the control thread cannot start"),
+            Ok(runtime) => vital.watch_thread("the control thread", || {
+                runtime.block_on(control::run(parts, leaving, stop));
+            }),
+            Err(error) => {
+                tracing::error!(%error, "the control thread cannot start");
+                vital.fails("the control thread");
+            }
         }
     })
 }

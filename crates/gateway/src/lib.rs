@@ -27,6 +27,7 @@ mod settings;
 mod sticky;
 mod table;
 mod upstream;
+mod vital;
 mod worker;
 mod worker_thread;
 

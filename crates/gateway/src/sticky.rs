@@ -6,6 +6,7 @@
 //! cookie replaces this one only with the same path and domain, and a request does not say them. The first hides the id
 //! from whoever has not the key, the second keeps clients from choosing an instance or attributes.
 
+use crate::files;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
@@ -47,17 +48,18 @@ impl StickyKey {
     /// The key in `sticky.key`, made at the first start. Gateways that share a key file share sessions.
     pub(crate) fn load(data_dir: &Path) -> io::Result<Self> {
         let path = data_dir.join("sticky.key");
-        let key = match std::fs::read(&path) {
-            Ok(bytes) => bytes.try_into().map_err(|_| io::Error::other("sticky.key is not 32 bytes long"))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        let key = match files::read_own(&path)? {
+            Some(bytes) => bytes.try_into().map_err(|_| {
+                files::not_ours(&path, "no key (32 bytes)", "sessions may then move to another instance once")
+            })?,
+            None => {
                 let mut key = [0; 32];
                 let (first, second) = key.split_at_mut(16);
                 first.copy_from_slice(uuid_bytes().as_slice());
                 second.copy_from_slice(uuid_bytes().as_slice());
-                crate::files::write_private(&path, &key)?;
+                files::write_private(&path, &key)?;
                 key
             }
-            Err(error) => return Err(error),
         };
         Self::new(&key)
     }
@@ -224,5 +226,20 @@ mod tests {
         let instance = InstanceId::mint(5, [9; 10]);
         let value = first.seal(&app("a"), instance, b"");
         assert_eq!(second.open(&app("a"), value.as_bytes()).map(|named| named.instance), Some(instance));
+    }
+
+    #[test]
+    fn an_emptied_key_is_made_again_and_one_of_another_length_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sticky.key");
+        std::fs::write(&path, "").unwrap();
+        StickyKey::load(dir.path()).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap().len(), 32);
+        std::fs::write(&path, "short").unwrap();
+        let text = StickyKey::load(dir.path()).map(drop).unwrap_err().to_string();
+        assert!(
+            text.contains("sticky.key") && text.contains("32 bytes") && text.contains("delete it"),
+            "{text}"
+        );
     }
 }

@@ -8,6 +8,7 @@ use crate::metrics::Registry;
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::{LocalTable, SharedTable};
+use crate::vital::Vital;
 use crate::worker::Worker;
 use rustls::ServerConfig;
 use std::io;
@@ -33,6 +34,7 @@ pub(crate) struct WorkerParts {
     pub(crate) log: LogBuffer,
     pub(crate) sticky: StickyKey,
     pub(crate) open_connections: OpenConnections,
+    pub(crate) vital: Vital,
     pub(crate) sockets: Vec<WorkerSocket>,
 }
 
@@ -44,12 +46,16 @@ pub(crate) fn spawn(
     parts: WorkerParts,
     drain: watch::Receiver<Drain>,
 ) -> io::Result<std::thread::JoinHandle<()>> {
+    let vital = parts.vital.clone();
     let mut builder = Builder::new_current_thread();
     builder.enable_io().enable_time().event_interval(61);
     std::thread::Builder::new().name(format!("towpath-gw-{}", parts.index)).spawn(move || {
         match builder.build_local(LocalOptions::default()) {
-            Ok(runtime) => runtime.block_on(run(parts, drain)),
-            Err(error) => tracing::error!(%error, "a worker cannot start"),
+            Ok(runtime) => vital.watch_thread("a worker", || runtime.block_on(run(parts, drain))),
+            Err(error) => {
+                tracing::error!(%error, "a worker cannot start");
+                vital.fails("a worker");
+            }
         }
     })
 }
@@ -65,15 +71,19 @@ async fn run(parts: WorkerParts, mut drain: watch::Receiver<Drain>) {
         parts.sticky,
         parts.open_connections,
     );
-    let ticking = tokio::task::spawn_local(tick(worker.clone()));
+    let vital = parts.vital;
+    let ticking = watched(&vital, "the tick of a worker", tick(worker.clone()));
     let mut accepting = Vec::new();
     for socket in parts.sockets {
         match tokio::net::TcpListener::from_std(socket.listener) {
             Ok(listener) => {
                 let accept = accept::run(worker.clone(), listener, socket.tls, drain.clone());
-                accepting.push(tokio::task::spawn_local(accept));
+                accepting.push(watched(&vital, "a listener", accept));
             }
-            Err(error) => tracing::error!(%error, "a listener cannot be used"),
+            Err(error) => {
+                tracing::error!(%error, "a listener cannot be used");
+                vital.fails("a listener");
+            }
         }
     }
     let end = loop {
@@ -95,6 +105,15 @@ async fn run(parts: WorkerParts, mut drain: watch::Receiver<Drain>) {
     }
     ticking.abort();
     worker.flush_log();
+}
+
+fn watched(
+    vital: &Vital,
+    name: &'static str,
+    part: impl Future<Output = ()> + 'static,
+) -> tokio::task::JoinHandle<()> {
+    let vital = vital.clone();
+    tokio::task::spawn_local(async move { vital.watch(name, part).await })
 }
 
 /// Deadlines every tick, log lines several times a second, everything else about once a second.

@@ -9,8 +9,9 @@ use crate::request::RequestView;
 use crate::table::{Match, Table};
 use crate::{LaneSource, MS};
 use std::collections::BTreeMap;
-use towpath_types::upstream::Balancer;
-use towpath_types::{AppRef, ErrorCode, InstanceId, LaneName, Place};
+use towpath_types::explained::ExplainedEndpoint;
+use towpath_types::upstream::{Balancer, Sticky};
+use towpath_types::{AppRef, ErrorCode, InstanceId, LaneName};
 
 /// What a gateway with this table would do with a request.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,36 +38,16 @@ pub struct Explained {
     pub error: Option<(ErrorCode, String)>,
 }
 
-/// One endpoint in an explanation.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ExplainedEndpoint {
-    /// Which instance.
-    pub instance: InstanceId,
-    /// Its address.
-    pub address: String,
-    /// Its lane.
-    pub lane: LaneName,
-    /// Where it stands.
-    pub place: Place,
-    /// Its tier for this request; `None` = in none.
-    pub tier: Option<u8>,
-    /// The balancer's score; `None` = not eligible.
-    pub score: Option<f64>,
-    /// Probability that it gets the request.
-    pub share: f64,
-    /// Requests in flight from this gateway.
-    pub in_flight: u64,
-    /// Latency average of this gateway, milliseconds; 0 = none yet.
-    pub latency_ms: f64,
-    /// Load after the formula; `None` = unknown.
-    pub load: Option<f64>,
-    /// Why it gets nothing, or empty.
-    pub why_not: String,
-}
-
 impl Table {
-    /// Explains a request without sending it anywhere.
-    pub fn explain(&self, host: &[u8], path: &[u8], request: &impl RequestView, now: u64) -> Explained {
+    /// Explains a request without sending it anywhere. `sessions` says which instances its sticky cookies name.
+    pub fn explain(
+        &self,
+        host: &[u8],
+        path: &[u8],
+        request: &impl RequestView,
+        sessions: impl FnOnce(&AppRef, &Sticky) -> Vec<InstanceId>,
+        now: u64,
+    ) -> Explained {
         let mut out = Explained {
             route: None,
             app: None,
@@ -100,6 +81,10 @@ impl Table {
         out.lane_reason = lane.reason.as_str().into();
         let draw = Draw { now, rnd: 0, key: matched.affinity(request) };
         self.explain_endpoints(&matched, &lane, draw, &mut out);
+        let named = sessions(matched.app(), &matched.upstream().sticky);
+        if !named.is_empty() {
+            self.explain_session(&matched, &lane, &named, now, &mut out);
+        }
         if matched.stopped() {
             fail(&mut out, NoPick::Stopped);
         } else if out.tier.is_none() {
@@ -131,14 +116,48 @@ impl Table {
                 }
             }
         }
-        let rank = |tier: Option<u8>| tier.unwrap_or(u8::MAX);
-        out.endpoints.sort_by(|a, b| {
-            b.share
-                .total_cmp(&a.share)
-                .then(rank(a.tier).cmp(&rank(b.tier)))
-                .then(a.instance.cmp(&b.instance))
-        });
+        best_first(&mut out.endpoints);
     }
+
+    /// A session goes before the balancer, if its instance is available.
+    fn explain_session(
+        &self,
+        matched: &Match<'_>,
+        lane: &LaneChoice<'_>,
+        named: &[InstanceId],
+        now: u64,
+        out: &mut Explained,
+    ) {
+        let bound = named.iter().find_map(|instance| self.find_sticky(matched, lane, *instance, now));
+        let Some(pick) = bound else {
+            out.tier_reason = format!(
+                "the sticky cookie names an instance that is not available here, so another is chosen: {}",
+                out.tier_reason
+            );
+            return;
+        };
+        let instance = pick.endpoint.instance();
+        out.tier = Some(pick.tier);
+        out.lane = pick.lane.clone();
+        out.tier_reason = format!("the sticky cookie names instance {instance}, which is available");
+        for endpoint in &mut out.endpoints {
+            let chosen = endpoint.instance == instance;
+            endpoint.share = if chosen { 1.0 } else { 0.0 };
+            if chosen {
+                endpoint.why_not.clear();
+            } else if endpoint.why_not.is_empty() {
+                endpoint.why_not = "the session is at another instance".into();
+            }
+        }
+        best_first(&mut out.endpoints);
+    }
+}
+
+fn best_first(endpoints: &mut [ExplainedEndpoint]) {
+    let rank = |tier: Option<u8>| tier.unwrap_or(u8::MAX);
+    endpoints.sort_by(|a, b| {
+        b.share.total_cmp(&a.share).then(rank(a.tier).cmp(&rank(b.tier))).then(a.instance.cmp(&b.instance))
+    });
 }
 
 /// The part of a plan that one tier has.
@@ -226,7 +245,7 @@ fn shares(matched: &Match<'_>, scope: &Scope<'_, '_>, whole: f64) -> BTreeMap<In
         Balancer::Roundrobin | Balancer::Random => {
             nodes.iter().map(|node| f64::from(node.weight) * f64::from(scope.ramp(node))).collect()
         }
-        Balancer::Chash(_) => nodes.iter().map(|node| chash_score(node, scope.draw.key)).collect(),
+        Balancer::Chash(_) => nodes.iter().map(|node| chash_score(node, scope)).collect(),
     };
     let shares = match balancer {
         Balancer::Load => pair_shares(&nodes, scope, By::Load),

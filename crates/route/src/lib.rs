@@ -45,7 +45,7 @@ mod window;
 pub use budget::RetryBudget;
 pub use change::{Address, Change, EndpointSpec, Refused, ReportedLoad, Source};
 pub use endpoint::{Endpoint, EndpointState};
-pub use explain::{Explained, ExplainedEndpoint};
+pub use explain::Explained;
 pub use inflight::{Finished, InFlight, Outcome};
 pub use lane::{Asked, LaneChoice, LaneReason, LaneSource};
 pub use pick::{Draw, NoPick, Pick, TriedSet};

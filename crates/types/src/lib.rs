@@ -6,6 +6,7 @@
 pub mod cell;
 pub mod digest;
 pub mod error_code;
+pub mod explained;
 pub mod health;
 pub mod id;
 pub mod kind;

@@ -3,6 +3,7 @@
 use crate::WireMessage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+pub use towpath_types::explained::ExplainedEndpoint;
 use towpath_types::lane::LanePolicy;
 use towpath_types::spec::RouteSpec;
 use towpath_types::upstream::UpstreamSpec;
@@ -167,33 +168,6 @@ pub struct Explanation {
     pub endpoints: Vec<ExplainedEndpoint>,
     /// The error that the client would get.
     pub error: Option<(towpath_types::ErrorCode, String)>,
-}
-
-/// One endpoint in an explanation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ExplainedEndpoint {
-    /// Instance.
-    pub instance: InstanceId,
-    /// Address.
-    pub address: String,
-    /// Lane.
-    pub lane: LaneName,
-    /// Where.
-    pub place: Place,
-    /// Tier that it is in for this request; `None` = in none.
-    pub tier: Option<u8>,
-    /// Score of the balancer; what it means depends on the balancer (see `balancer`). `None` = not eligible.
-    pub score: Option<f64>,
-    /// Probability that it gets the request, 0..=1.
-    pub share: f64,
-    /// Requests in flight from this gateway.
-    pub in_flight: u64,
-    /// Latency average of this gateway, milliseconds.
-    pub latency_ms: f64,
-    /// Load after the formula, 0..=1; `None` = unknown.
-    pub load: Option<f64>,
-    /// Why it is not eligible, or empty.
-    pub why_not: String,
 }
 
 impl WireMessage for Explanation {

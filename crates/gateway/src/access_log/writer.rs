@@ -5,6 +5,7 @@ use crate::clock;
 use crate::config::AccessLogConfig;
 use crate::metrics::Registry;
 use crate::seldom::Seldom;
+use crate::vital::Vital;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ impl LogWriter {
 }
 
 /// Opens the log and starts its writer.
-pub(crate) fn start(config: &AccessLogConfig, data_dir: &Path) -> io::Result<LogWriter> {
+pub(crate) fn start(config: &AccessLogConfig, data_dir: &Path, vital: &Vital) -> io::Result<LogWriter> {
     let (full, lines) = sync_channel::<Vec<u8>>(QUEUE);
     let (back, empty) = sync_channel(QUEUE);
     let empty = Arc::new(Mutex::new(empty));
@@ -48,8 +49,8 @@ pub(crate) fn start(config: &AccessLogConfig, data_dir: &Path) -> io::Result<Log
         return Ok(LogWriter { full: None, empty, thread: None });
     }
     let mut target = Target::open(config, data_dir)?;
-    let mut warned = Seldom::default();
-    let thread = std::thread::Builder::new().name("towpath-log".into()).spawn(move || {
+    let (mut warned, vital) = (Seldom::default(), vital.clone());
+    let write_all = move || {
         for mut buffer in lines {
             if let Err(error) = target.write(&buffer)
                 && let Some(left_out) = warned.now(clock::now_ms())
@@ -59,7 +60,10 @@ pub(crate) fn start(config: &AccessLogConfig, data_dir: &Path) -> io::Result<Log
             buffer.clear();
             let _ = back.try_send(buffer);
         }
-    })?;
+    };
+    let thread = std::thread::Builder::new()
+        .name("towpath-log".into())
+        .spawn(move || vital.watch_thread("the writer of the access log", write_all))?;
     Ok(LogWriter { full: Some(full), empty, thread: Some(thread) })
 }
 

@@ -1,11 +1,16 @@
 //! Answers to "what would you do with this request?".
 
 use super::identity::Identity;
+use crate::sticky::StickyKey;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use std::net::IpAddr;
 use towpath_route::{RequestView, Table};
-use towpath_types::{Place, Revision};
-use towpath_wire::gateway::{ExplainRequest, ExplainedEndpoint, Explanation};
+use towpath_types::upstream::Sticky;
+use towpath_types::{AppRef, Place, Revision};
+use towpath_wire::gateway::{ExplainRequest, Explanation};
+
+/// What has come by way of a proxy does not come from an instance of ours.
+const PROXY_MARKS: [&str; 3] = ["via", "forwarded", "x-forwarded-for"];
 
 /// The request in question.
 struct Asked {
@@ -43,6 +48,7 @@ pub(crate) fn explain(
     request: &ExplainRequest,
     table: &Table,
     inside: &[IpAddr],
+    sticky: &StickyKey,
     about: (&Identity, &Place, Revision),
     now_ns: u64,
 ) -> Explanation {
@@ -57,13 +63,17 @@ pub(crate) fn explain(
     });
     let client = request.client.parse().ok();
     let asked = Asked {
-        headers: map,
         path: path.to_owned(),
         query: query.map(str::to_owned),
         client,
-        inside: client.is_some_and(|client| inside.contains(&client)),
+        inside: client.is_some_and(|client: IpAddr| client.is_loopback() || inside.contains(&client))
+            && !PROXY_MARKS.iter().any(|mark| map.contains_key(*mark)),
+        headers: map,
     };
-    let explained = table.explain(request.host.as_bytes(), path.as_bytes(), &asked, now_ns);
+    let sessions = |app: &AppRef, spec: &Sticky| {
+        sticky.find(app, spec, &asked.headers).into_iter().map(|named| named.instance).collect()
+    };
+    let explained = table.explain(request.host.as_bytes(), path.as_bytes(), &asked, sessions, now_ns);
     let (identity, place, revision) = about;
     Explanation {
         gateway: identity.gateway,
@@ -77,23 +87,7 @@ pub(crate) fn explain(
         balancer: explained.balancer,
         tier: explained.tier,
         tier_reason: explained.tier_reason,
-        endpoints: explained
-            .endpoints
-            .into_iter()
-            .map(|endpoint| ExplainedEndpoint {
-                instance: endpoint.instance,
-                address: endpoint.address,
-                lane: endpoint.lane,
-                place: endpoint.place,
-                tier: endpoint.tier,
-                score: endpoint.score,
-                share: endpoint.share,
-                in_flight: endpoint.in_flight,
-                latency_ms: endpoint.latency_ms,
-                load: endpoint.load,
-                why_not: endpoint.why_not,
-            })
-            .collect(),
+        endpoints: explained.endpoints,
         error: explained.error,
     }
 }

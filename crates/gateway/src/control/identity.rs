@@ -1,6 +1,7 @@
 //! Who this gateway is: an id for the life of its data directory, and a number for each start.
 
 use crate::clock;
+use crate::files;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -17,17 +18,22 @@ impl Identity {
     /// Reads the identity, or makes one, and notes this start.
     pub(crate) fn load(data_dir: &Path) -> io::Result<Self> {
         let path = data_dir.join("gateway.json");
-        let before: Option<Identity> = match std::fs::read(&path) {
-            Ok(bytes) => Some(serde_json::from_slice(&bytes).map_err(io::Error::other)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
+        let before: Option<Identity> = files::read_own(&path)?
+            .map(|bytes| serde_json::from_slice(&bytes))
+            .transpose()
+            .map_err(|error| {
+                files::not_ours(
+                    &path,
+                    &format!("no identity of a gateway ({error})"),
+                    "the gateway gets a new id",
+                )
+            })?;
         let now = clock::unix_ms();
         let identity = match before {
             Some(before) => Self { incarnation: Incarnation(now.max(before.incarnation.0 + 1)), ..before },
             None => Self { gateway: GatewayId(uuid::Uuid::now_v7()), incarnation: Incarnation(now) },
         };
-        crate::files::write_private(&path, &serde_json::to_vec(&identity).map_err(io::Error::other)?)?;
+        files::write_private(&path, &serde_json::to_vec(&identity).map_err(io::Error::other)?)?;
         Ok(identity)
     }
 }
@@ -45,5 +51,18 @@ mod tests {
         let second = Identity::load(dir.path()).unwrap();
         assert_eq!(second.gateway, first.gateway);
         assert_eq!(second.incarnation.0, u64::MAX - 4, "the clock going back does not bring the number back");
+    }
+
+    #[test]
+    fn an_emptied_file_is_made_again_and_a_foreign_one_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("gateway.json");
+        std::fs::write(&path, "").unwrap();
+        let made = Identity::load(dir.path()).unwrap();
+        assert_eq!(Identity::load(dir.path()).unwrap().gateway, made.gateway);
+        std::fs::write(&path, "{\"gateway\": 5}").unwrap();
+        let text = Identity::load(dir.path()).unwrap_err().to_string();
+        assert!(text.contains("gateway.json") && text.contains("delete it"), "{text}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"{\"gateway\": 5}", "it is left as it was");
     }
 }

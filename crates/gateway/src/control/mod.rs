@@ -15,7 +15,9 @@ pub(crate) use identity::Identity;
 use crate::clock;
 use crate::metrics::Registry;
 use crate::settings::GatewaySettings;
+use crate::sticky::StickyKey;
 use crate::table::{SharedTable, View};
+use crate::vital::Vital;
 use bytes::Bytes;
 use state::{AnnounceOutcome, DeltaOutcome, State};
 use std::collections::BTreeMap;
@@ -47,6 +49,8 @@ pub(crate) struct ControlParts {
     pub(crate) listeners: Vec<String>,
     pub(crate) shared: Arc<SharedTable>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) sticky: StickyKey,
+    pub(crate) vital: Vital,
     pub(crate) state: State,
     pub(crate) admin: Option<std::net::TcpListener>,
     pub(crate) bus: Option<Arc<dyn Bus>>,
@@ -80,9 +84,20 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
     if let Some(admin) = parts.admin {
         match tokio::net::TcpListener::from_std(admin) {
             Ok(admin) => {
-                tokio::task::spawn_local(admin::run(admin, parts.registry.clone(), parts.shared.clone()));
+                let answers = admin::Answers {
+                    registry: parts.registry.clone(),
+                    table: parts.shared.clone(),
+                    vital: parts.vital.clone(),
+                };
+                let vital = parts.vital.clone();
+                tokio::task::spawn_local(async move {
+                    vital.watch("the admin listener", admin::run(admin, answers)).await;
+                });
             }
-            Err(error) => tracing::error!(%error, "the admin listener cannot be used"),
+            Err(error) => {
+                tracing::error!(%error, "the admin listener cannot be used");
+                parts.vital.fails("the admin listener");
+            }
         }
     }
     let Some(bus) = parts.bus else {
@@ -95,6 +110,8 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         listeners: parts.listeners,
         shared: parts.shared,
         state: parts.state,
+        sticky: parts.sticky,
+        vital: parts.vital.clone(),
         draining: BTreeMap::new(),
         waiting: Vec::new(),
         loading: false,
@@ -122,6 +139,8 @@ struct Control {
     listeners: Vec<String>,
     shared: Arc<SharedTable>,
     state: State,
+    sticky: StickyKey,
+    vital: Vital,
     bus: Arc<dyn Bus>,
     /// In flight to draining instances, as last reported.
     draining: BTreeMap<InstanceId, u64>,
@@ -222,7 +241,11 @@ impl Control {
     fn start_loading(&mut self, loaded: &mpsc::Sender<fetch::Loaded>) {
         if !self.loading {
             self.loading = true;
-            tokio::task::spawn_local(fetch::run(self.bus.clone(), self.identity.gateway, loaded.clone()));
+            let fetching = fetch::run(self.bus.clone(), self.identity.gateway, loaded.clone());
+            let vital = self.vital.clone();
+            tokio::task::spawn_local(async move {
+                vital.watch("the loader of the routing table", fetching).await;
+            });
         }
     }
 
@@ -366,8 +389,14 @@ impl Control {
             return;
         };
         let about = (&self.identity, &self.settings.place, self.state.revision());
-        let explanation =
-            explain::explain(&request, self.state.table(), &self.state.inside(), about, clock::now_ns());
+        let explanation = explain::explain(
+            &request,
+            self.state.table(),
+            &self.state.inside(),
+            &self.sticky,
+            about,
+            clock::now_ns(),
+        );
         if let Err(error) = self.bus.publish(&reply, Bytes::from(encode(&explanation))).await {
             tracing::debug!(%error, "an explanation could not be sent");
         }

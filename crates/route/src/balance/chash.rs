@@ -2,6 +2,8 @@
 //! instance, the highest wins. It needs no ring, so weights of any size cost nothing, and when an endpoint comes or
 //! goes only its own share of keys moves.
 //!
+//! One that ramps up has a smaller weight at first: it takes over its keys one after another, and no other key moves.
+//!
 //! An endpoint that has more than [`BOUND`] times its fair share of the requests in flight is passed over.
 
 use super::Scope;
@@ -19,7 +21,7 @@ pub(crate) fn choose<'a>(scope: &Scope<'a, '_>) -> Option<&'a Node> {
         if f64::from(node.state.in_flight()) + 1.0 > (fair * f64::from(node.weight)).ceil() {
             continue;
         }
-        let score = score(node, scope.draw.key);
+        let score = score(node, scope);
         if best.is_none_or(|(_, highest)| score > highest) {
             best = Some((node, score));
         }
@@ -29,8 +31,9 @@ pub(crate) fn choose<'a>(scope: &Scope<'a, '_>) -> Option<&'a Node> {
 
 /// `−weight / ln(u)` with `u` uniform in (0, 1): the highest of several is each one's with probability in proportion
 /// to its weight.
-pub(crate) fn score(node: &Node, key: u64) -> f64 {
+pub(crate) fn score(node: &Node, scope: &Scope<'_, '_>) -> f64 {
+    let key = scope.draw.key;
     let (high, low) = node.endpoint.instance().0.as_u64_pair();
     let u = unit(mix(key ^ mix(high) ^ mix(low.rotate_left(32)))).max(f64::MIN_POSITIVE);
-    -f64::from(node.weight) / u.ln()
+    -f64::from(node.weight) * f64::from(scope.ramp(node)) / u.ln()
 }

@@ -201,6 +201,23 @@ fn a_newcomer_grows_into_its_share() {
 }
 
 #[test]
+fn a_newcomer_of_a_consistent_hash_takes_over_its_keys_one_after_another() {
+    let balancer = upstream(Balancer::Chash(HashBy::Header("user".into())));
+    let mut world = World::new(balancer, weighing(&[100; 4]));
+    let mut before = by_user(&mut world, 4000);
+    let mut all = weighing(&[100; 5]);
+    all[4].ready_ms = 0;
+    world.announce(all);
+    for (seconds, share) in [(0, 0.1 / 4.1), (5, 0.55 / 4.55), (5, 0.2)] {
+        world.now += seconds * S;
+        let after = by_user(&mut world, 4000);
+        near(after.values().filter(|instance| **instance == id(4)).count() as f64 / 4000.0, share, 0.03);
+        assert!(after.iter().all(|(user, at)| *at == before[user] || *at == id(4)), "no other key moves");
+        before = after;
+    }
+}
+
+#[test]
 fn a_gateway_that_just_started_does_not_take_old_instances_for_new_ones() {
     let mut world = World::new(upstream(Balancer::Random), Vec::new());
     world.now = S;

@@ -95,3 +95,24 @@ fn loads_alone_change_no_table() {
     world.announce(vec![loaded(0.5)]);
     assert!(!world.table.same(&before));
 }
+
+#[test]
+fn an_explanation_says_that_a_session_decides_and_when_it_does_not() {
+    let far = EndpointSpec { place: Place { region: "far".into(), ..Place::default() }, ..endpoint(1) };
+    let mut world = World::new(upstream(Balancer::Load), vec![endpoint(0), far.clone()]);
+    let explain = |world: &World, named: &[u64]| {
+        let named = named.iter().map(|n| id(*n)).collect();
+        world.table.explain(b"shop", b"/", &Request::default(), |_, _| named, world.now)
+    };
+    let plain = explain(&world, &[]);
+    assert!(plain.tier != Some(4) && !plain.tier_reason.contains("sticky"), "{plain:?}");
+    let bound = explain(&world, &[9, 1]);
+    assert_eq!((bound.tier, bound.error.clone()), (Some(4), None));
+    assert!(bound.tier_reason.contains("sticky cookie names instance"), "{bound:?}");
+    let shares: Vec<_> = bound.endpoints.iter().map(|e| (e.instance, e.share, e.why_not.as_str())).collect();
+    assert_eq!(shares, [(id(1), 1.0, ""), (id(0), 0.0, "the session is at another instance")]);
+    world.announce(vec![endpoint(0), EndpointSpec { healthy: false, ..far }]);
+    let lost = explain(&world, &[1]);
+    assert_eq!((lost.tier, lost.endpoints[0].share), (plain.tier, plain.endpoints[0].share));
+    assert!(lost.tier_reason.contains("not available"), "{lost:?}");
+}

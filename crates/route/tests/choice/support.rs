@@ -177,7 +177,7 @@ impl World {
     }
 
     pub fn explained_shares(&self, request: &Request) -> BTreeMap<InstanceId, f64> {
-        let explained = self.table.explain(b"shop", b"/", request, self.now);
+        let explained = self.table.explain(b"shop", b"/", request, |_, _| Vec::new(), self.now);
         explained.endpoints.iter().map(|endpoint| (endpoint.instance, endpoint.share)).collect()
     }
 }

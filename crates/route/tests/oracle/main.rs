@@ -101,7 +101,7 @@ proptest! {
             let request = request(&mut rng);
             let explain = |table: &Table| {
                 // long after: by then nothing ramps up any more, which a new table cannot know of
-                table.explain(request.host.as_bytes(), request.path.as_bytes(), &request, 2 * NOW)
+                table.explain(request.host.as_bytes(), request.path.as_bytes(), &request, |_, _| Vec::new(), 2 * NOW)
             };
             prop_assert_eq!(explain(&table), explain(&fresh));
         }
@@ -122,7 +122,7 @@ proptest! {
         let (table, _) = Table::new(here()).apply(&world.all(), NOW);
         for _ in 0..40 {
             let request = request(&mut rng);
-            let explained = table.explain(request.host.as_bytes(), request.path.as_bytes(), &request, NOW);
+            let explained = table.explain(request.host.as_bytes(), request.path.as_bytes(), &request, |_, _| Vec::new(), NOW);
             match outcome(&table, &request) {
                 Ok((route, _, picked)) => {
                     prop_assert_eq!(explained.route, Some(route));

@@ -56,7 +56,10 @@ pub(super) async fn gateway(run: Run, mut signals: Signals) -> Outcome {
     let metrics = gateway.admin_address().map(|address| format!("{}/metrics", services::local_url(address)));
     let ready = Ready { role: "gateway", gateway: Some(url.clone()), metrics, ..ready(&layout) };
     announce(&run, &ready, &format!("Towpath gateway: {url}"))?;
-    ending(&run, signals.next().await);
+    tokio::select! {
+        signal = signals.next() => ending(&run, signal),
+        part = gateway.failure() => return Err(failures::dead_part(part)),
+    }
     signals.or_at_once(gateway.drain(run.settings.drain.duration())).await
 }
 

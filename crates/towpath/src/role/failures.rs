@@ -29,6 +29,15 @@ pub(super) fn gateway(error: &GatewayError, settings: &Settings) -> Failure {
     }
 }
 
+/// A part of the running gateway has died of a bug of ours.
+pub(super) fn dead_part(part: &str) -> Failure {
+    Failure::hinted(
+        Exit::Failed,
+        format!("{part} of the gateway has died; this is a bug in Towpath"),
+        "start it again; the log has more",
+    )
+}
+
 /// Why the manager did not start. `flag` says another API address.
 pub(super) fn manager(error: &ManagerError, flag: &str) -> Failure {
     match error {

@@ -30,7 +30,10 @@ pub(super) async fn run(run: Run, mut signals: Signals) -> Outcome {
     };
     announce(&run, &layout, &platform)?;
     run.log.release();
-    let told = services::until_told(&mut signals, &platform.manager).await;
+    let told = tokio::select! {
+        told = services::until_told(&mut signals, &platform.manager) => told,
+        part = platform.gateway.failure() => Err(failures::dead_part(part)),
+    };
     match &told {
         Ok(name) => tracing::info!(signal = name, "ending; a second signal ends at once"),
         Err(_) => tracing::error!("ending, since a part of it broke; what runs is left running"),
