@@ -30,6 +30,19 @@ pub struct ManagerSettings {
     pub evict_after_ms: u64,
     /// Groups that are reconciled at the same time.
     pub workers: usize,
+    /// Whether work on files is done by threads of its own. Without, it holds up everything else in the manager, but
+    /// happens in an order that repeats: for simulations.
+    pub file_threads: bool,
+}
+
+impl ManagerSettings {
+    /// Does work on files that may take long.
+    pub(crate) async fn file_work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, tokio::task::JoinError> {
+        if self.file_threads { tokio::task::spawn_blocking(work).await } else { Ok(work()) }
+    }
 }
 
 impl ManagerSettings {
@@ -47,6 +60,7 @@ impl ManagerSettings {
             rollout: RolloutPolicy::default(),
             evict_after_ms: 6_000,
             workers: 8,
+            file_threads: true,
         }
     }
 

@@ -49,7 +49,7 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
     let listener = TcpListener::bind(settings.listen).await.map_err(listen_error)?;
     let address = listener.local_addr().map_err(listen_error)?;
     let (data_dir, limits) = (settings.data_dir.clone(), settings.limits.blobs.clone());
-    let opened = tokio::task::spawn_blocking(move || Blobs::open(&data_dir, limits)).await;
+    let opened = settings.file_work(move || Blobs::open(&data_dir, limits)).await;
     let blobs = opened
         .unwrap_or_else(|_| Err(std::io::Error::other("opening broke off")))
         .map_err(|source| ManagerError::File { path: settings.data_dir.join("blobs"), source })?;

@@ -115,7 +115,7 @@ impl Operations {
             keep.extend(status.releases.values().map(|release| (BlobKind::Artifact, release.artifact.hex())));
         }
         let blobs = self.blobs.clone();
-        let collected = tokio::task::spawn_blocking(move || blobs.collect(&keep, SystemTime::now())).await;
+        let collected = self.core.settings.file_work(move || blobs.collect(&keep, SystemTime::now())).await;
         match collected {
             Ok(Ok(collected)) if collected.files > 0 => {
                 tracing::info!(files = collected.files, bytes = collected.bytes, "unused blobs were removed");

@@ -73,6 +73,7 @@ impl SimManager {
         *self.process() = Process { gate: gate.clone(), core: None };
         let mut settings = ManagerSettings::new(&self.directory);
         settings.listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+        settings.file_threads = false;
         settings.advertise = Some(format!("http://{}.invalid", self.name.replace(' ', "-")));
         let store = Disk::new(self.world.clone(), gate.clone(), self.store.clone());
         let bus = Link::new(self.world.clone(), gate.clone(), self.bus.clone());
