@@ -182,6 +182,9 @@ pub struct GroupStatus {
     pub message: String,
     /// Stable code of the failure.
     pub code: Option<ErrorCode>,
+    /// What went wrong last, kept when all is well again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<LastFailure>,
     /// Instances decided on.
     pub assignments: Vec<Assignment>,
     /// Content of every settings digest that an assignment, `target` or `good` names.
@@ -202,6 +205,17 @@ pub struct GroupStatus {
     pub rollout_ms: Option<u64>,
     /// Replacements of broken instances, so that they are not replaced ever faster.
     pub replaced: Replacements,
+}
+
+/// A failure that may be over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct LastFailure {
+    /// When it was noticed, store clock, milliseconds since 1970.
+    pub at_ms: u64,
+    /// Stable code.
+    pub code: ErrorCode,
+    /// For people.
+    pub message: String,
 }
 
 /// An instance that did not become healthy.

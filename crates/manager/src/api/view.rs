@@ -14,8 +14,8 @@ use towpath_types::health::HealthCheck;
 use towpath_types::lane::{EntryRule, LanePolicy};
 use towpath_types::resource::Key;
 use towpath_types::spec::{
-    AppSpec, LaneKind, LaneSpec, Limits, OperationPhase, OperationSpec, OperationStatus, ReleaseSpec, Role,
-    RolloutPhase, RouteSpec, SpaceSpec,
+    AppSpec, LaneKind, LaneSpec, LastFailure, Limits, OperationPhase, OperationSpec, OperationStatus,
+    ReleaseSpec, Role, RolloutPhase, RouteSpec, SpaceSpec,
 };
 use towpath_types::upstream::{Protocol, UpstreamSpec};
 use towpath_types::{
@@ -119,6 +119,9 @@ pub(crate) struct GroupView {
     pub(crate) phase: RolloutPhase,
     pub(crate) code: Option<ErrorCode>,
     pub(crate) message: String,
+    /// What went wrong last; it may be over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_failure: Option<LastFailure>,
     /// Instances that serve.
     pub(crate) ready: u32,
     /// Instances in all.
@@ -148,6 +151,7 @@ impl GroupView {
             phase: status.phase,
             code: status.code,
             message: status.message.clone(),
+            last_failure: status.last_failure.clone(),
             ready: u32::try_from(ready).unwrap_or(u32::MAX),
             instances: u32::try_from(status.assignments.len()).unwrap_or(u32::MAX),
             urls: routes.urls(&name.app, Some(&name.lane)),

@@ -116,6 +116,10 @@ async fn a_version_that_does_not_start_is_told_with_its_log_and_the_old_one_stay
     platform.cell.script(release_of(&probe), Script::Ready);
     let retried = platform.push("shop", push_of(source)).await;
     assert_eq!((&retried["phase"], &retried["reused"]), (&json!("succeeded"), &json!(true)), "{retried}");
+    let group = platform.api().get("/v1/apps/shop").await.json()["groups"][0].clone();
+    assert_eq!((&group["code"], &group["message"]), (&json!(null), &json!("")), "{group}");
+    assert_eq!(group["last_failure"]["code"], "start_failed", "{group}");
+    assert!(group["last_failure"]["at_ms"].as_u64().unwrap() > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -243,3 +243,19 @@ fn an_explanation_gives_the_shares_that_picks_have() {
         want.iter().for_each(|(n, share)| near(got.get(n).copied().unwrap_or_default(), *share, 0.015));
     }
 }
+
+#[test]
+fn an_explanation_gives_equal_endpoints_equal_shares() {
+    let balancers = [Balancer::Load, Balancer::Ewma, Balancer::Weighted, Balancer::Random];
+    for balancer in balancers.into_iter().chain([Balancer::LeastConn, Balancer::Roundrobin]) {
+        for count in [2, 3, 7_u32] {
+            let world = World::new(upstream(balancer.clone()), weighing(&vec![100; count as usize]));
+            let before = world.explained_shares(&Request::default());
+            (0..u64::from(count)).for_each(|n| _ = world.outcome(n, success(10)));
+            let after = world.explained_shares(&Request::default());
+            let shares: Vec<f64> = before.into_values().chain(after.into_values()).collect();
+            assert_eq!(shares.len(), 2 * count as usize);
+            shares.into_iter().for_each(|share| near(share, 1.0 / f64::from(count), 1e-9));
+        }
+    }
+}

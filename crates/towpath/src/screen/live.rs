@@ -20,11 +20,7 @@ impl Live {
     /// A line that says nothing yet.
     pub(crate) fn new(screen: &Screen) -> Self {
         let silent = screen.json();
-        let bar = (screen.err_terminal && !silent).then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(15));
-            bar.set_style(spinner());
-            bar
-        });
+        let bar = (screen.err_terminal && !silent).then(new_bar);
         Self { bar, silent, paint: screen.err, last: String::new() }
     }
 
@@ -94,11 +90,11 @@ impl Live {
 
     /// Takes the changing line away.
     pub(crate) fn clear(&mut self) {
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = &mut self.bar {
             bar.disable_steady_tick();
-            bar.set_message("");
             bar.finish_and_clear();
-            bar.reset();
+            // Not `reset()`: it draws the spinner again, alone, and nothing would take it away at the end.
+            *bar = new_bar();
         }
         self.last.clear();
     }
@@ -110,6 +106,12 @@ impl Drop for Live {
             bar.finish_and_clear();
         }
     }
+}
+
+fn new_bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(15));
+    bar.set_style(spinner());
+    bar
 }
 
 fn spinner() -> ProgressStyle {

@@ -7,6 +7,7 @@ use crate::cli::client::Context;
 use crate::exit::Outcome;
 use crate::screen::style::{Style, of_state};
 use crate::screen::table::{Cell, Table};
+use crate::screen::time;
 use clap::Args;
 use serde_json::Value;
 use towpath_types::AppName;
@@ -43,6 +44,8 @@ impl AppArgs {
             if !message.is_empty() {
                 let code = at(group, "code").and_then(Value::as_str).unwrap_or_default();
                 context.screen.line(format!("  {lane}: {message} {}", paint.text(Style::Dim, code)))?;
+            } else if let Some(last) = last_failure(group) {
+                context.screen.line(format!("  {}", paint.text(Style::Dim, &last)))?;
             }
         }
         let all = context.api.list(&format!("/v1/apps/{name}/instances")).await?;
@@ -54,6 +57,13 @@ impl AppArgs {
         }
         Ok(())
     }
+}
+
+/// What went wrong last in a group where all is well again.
+fn last_failure(group: &Value) -> Option<String> {
+    let failure = at(group, "last_failure").filter(|failure| failure.is_object())?;
+    let (code, ago) = (text(failure, "code"), time::ago(count(failure, "at_ms")));
+    Some(format!("{}: last failure {ago} ago: {} {code}", text(group, "lane"), text(failure, "message")))
 }
 
 fn groups(app: &Value) -> Table {
@@ -73,4 +83,20 @@ fn groups(app: &Value) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_failure_that_is_over_is_told_with_its_age() {
+        let at_ms = time::now_ms() - 125_000;
+        let failure = json!({"at_ms": at_ms, "code": "start_failed", "message": "it exited with 1"});
+        let group = json!({"lane": "base", "message": "", "last_failure": failure});
+        let told = last_failure(&group).unwrap();
+        assert_eq!(told, "base: last failure 2m ago: it exited with 1 start_failed");
+        assert_eq!(last_failure(&json!({"lane": "base"})), None);
+    }
 }

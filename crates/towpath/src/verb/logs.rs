@@ -10,6 +10,7 @@ use crate::screen::style::{Paint, Style};
 use crate::screen::time;
 use clap::Args;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use towpath_types::{AppName, LaneName};
 
@@ -173,17 +174,52 @@ fn last(lines: &[Value], tail: u32) -> &[Value] {
 /// A pause so long ends what was there when a stream began: the last lines of one instance after those of another.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// What a stream tells before its first pause: its lines in the order of time, the last `tail` of them.
+/// A busy app makes no pause; so long its lines are held back at most.
+const LONGEST: Duration = Duration::from_millis(900);
+
+/// What a stream tells of the time before it began: its lines in the order of time, the last `tail` of them.
 async fn first_lines(events: &mut Events, tail: u32) -> Vec<Event> {
     let mut found = Vec::new();
-    // A busy app makes no pause.
-    let end = tokio::time::Instant::now() + 5 * PAUSE;
-    while let Ok(Ok(Some(event))) =
-        tokio::time::timeout_at(end.min(tokio::time::Instant::now() + PAUSE), events.next()).await
-    {
+    if tail == 0 {
+        return found;
+    }
+    let mut past = Past { began_ms: time::now_ms(), ..Past::default() };
+    let end = tokio::time::Instant::now() + LONGEST;
+    while !past.is_told() {
+        let pause = end.min(tokio::time::Instant::now() + PAUSE);
+        let Ok(Ok(Some(event))) = tokio::time::timeout_at(pause, events.next()).await else { break };
+        past.take(&event);
         found.push(event);
     }
     in_order(found, tail)
+}
+
+/// Which instances have told all that they printed before the stream began. Each tells its own lines in order, so one
+/// line of now ends its past.
+#[derive(Debug, Default)]
+struct Past {
+    began_ms: u64,
+    found: BTreeSet<String>,
+    told: BTreeSet<String>,
+}
+
+impl Past {
+    fn take(&mut self, event: &Event) {
+        let instance = event.text("instance").to_owned();
+        match event.name.as_str() {
+            "instance" => {
+                self.found.insert(instance);
+            }
+            "line" if count(&event.data, "at_ms") > self.began_ms => {
+                self.told.insert(instance);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_told(&self) -> bool {
+        !self.found.is_empty() && self.found.is_subset(&self.told)
+    }
 }
 
 /// The instances first, then the last `tail` lines in the order of time.
@@ -215,5 +251,25 @@ mod tests {
         let lines: Vec<Value> = (0..5).map(|n| json!(n)).collect();
         assert_eq!(last(&lines, 2), [json!(3), json!(4)]);
         assert_eq!((last(&lines, 0).len(), last(&lines, 9).len()), (0, 5));
+    }
+
+    #[test]
+    fn a_line_of_now_from_each_instance_ends_what_was_there() {
+        let event = |name: &str, instance: &str, at_ms: u64| Event {
+            name: name.into(),
+            id: None,
+            data: json!({"instance": instance, "at_ms": at_ms}),
+        };
+        let mut past = Past { began_ms: 100, ..Past::default() };
+        let mut told = |name, instance, at_ms| {
+            past.take(&event(name, instance, at_ms));
+            past.is_told()
+        };
+        assert!(!told("instance", "a", 0));
+        assert!(!told("instance", "b", 0));
+        assert!(!told("line", "a", 90));
+        assert!(!told("line", "a", 101), "b may still tell lines of before");
+        assert!(!told("line", "b", 80));
+        assert!(told("line", "b", 102));
     }
 }

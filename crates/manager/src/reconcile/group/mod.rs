@@ -16,7 +16,7 @@ use crate::core::keys::GroupRef;
 use std::time::Duration;
 use towpath_bus::BusState;
 use towpath_plan::rollout::{GroupPlan, plan_group};
-use towpath_types::spec::RolloutPhase;
+use towpath_types::spec::{GroupStatus, LastFailure, RolloutPhase};
 
 /// Pause after a commit that failed for a while.
 const RETRY: Duration = Duration::from_millis(500);
@@ -38,7 +38,8 @@ pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef
         mailboxes.set_settled(&name, true);
         return None;
     };
-    let Planned { plan, group, reservation } = plan;
+    let Planned { mut plan, group, reservation } = plan;
+    note_failure(core.now_ms(), &group.status, &mut plan.status);
     let settled =
         matches!(plan.status.phase, RolloutPhase::Steady | RolloutPhase::Failed) && plan.actions.is_empty();
     mailboxes.set_settled(&name, settled);
@@ -64,6 +65,14 @@ pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef
 /// While nothing can be done: looked at again after a while, not all groups in one instant when it can be done again.
 fn later() -> Duration {
     RETRY + RETRY.mul_f64(fastrand::f64() * 3.0)
+}
+
+/// Keeps what went wrong when it goes wrong: the plan forgets it as soon as all is well.
+fn note_failure(now_ms: u64, before: &GroupStatus, after: &mut GroupStatus) {
+    let Some(code) = after.code else { return };
+    if before.code != after.code || before.failed != after.failed {
+        after.last_failure = Some(LastFailure { at_ms: now_ms, code, message: after.message.clone() });
+    }
 }
 
 /// A plan with what it was made from.
