@@ -131,7 +131,7 @@ async fn run(link: Link, gate: Arc<Gate>, state: Arc<Mutex<State>>) {
             synced = None;
         }
         if synced.is_none_or(|at| at.elapsed() >= RESYNC) {
-            match sync(&link, id, &state, at_least).await {
+            match sync(&link, &gate, id, &state, at_least).await {
                 true => synced = Some(Instant::now()),
                 false => tokio::time::sleep(Duration::from_millis(200)).await,
             }
@@ -146,7 +146,7 @@ async fn run(link: Link, gate: Arc<Gate>, state: Arc<Mutex<State>>) {
 }
 
 /// Asks what to run, and obeys unless something newer was obeyed before. `false` = ask again.
-async fn sync(bus: &Link, cell: CellId, state: &Mutex<State>, at_least: Revision) -> bool {
+async fn sync(bus: &Link, gate: &Gate, cell: CellId, state: &Mutex<State>, at_least: Revision) -> bool {
     let mut specs = BTreeMap::new();
     let (mut cursor, mut of) = (None, None);
     let incarnation = lock(state).incarnation;
@@ -166,7 +166,8 @@ async fn sync(bus: &Link, cell: CellId, state: &Mutex<State>, at_least: Revision
             break;
         }
     }
-    bus_gate(bus).await;
+    // A paused cell does not obey.
+    gate.pass().await;
     let Some((epoch, revision)) = of else { return false };
     let mut state = lock(state);
     if epoch < state.epoch || revision < state.desired {
@@ -174,11 +175,6 @@ async fn sync(bus: &Link, cell: CellId, state: &Mutex<State>, at_least: Revision
     }
     state.obey(epoch, revision, specs);
     true
-}
-
-/// A paused cell does not obey.
-async fn bus_gate(bus: &Link) {
-    drop(bus.flush().await);
 }
 
 impl State {
