@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_BUILD_JOBS ?= $(shell nproc)
 
-.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-route bench-balance bench-fresh ci clean
+.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-route bench-ring bench-balance bench-fresh ci clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ soak: ## SEEDS simulated clusters (default 200) under faults, with fresh seeds
 
 bench-route: ## match + lane + tier + pick over 100,000 routes; one change of that table
 	cargo run --quiet --release --locked --package towpath-route --example bench_route
+
+bench-ring: ## 100 managers and 1,000,000 resources: lookups, balance, what a change moves and costs
+	cargo run --quiet --release --locked --package towpath-plan --example bench_ring
 
 bench-balance: ## the balancers against each other, discrete-event and seeded
 	cargo run --quiet --release --locked --package towpath-sim --bin bench_balance

@@ -1,16 +1,17 @@
-//! Checks of the workspace: `cargo xtask layers | size | fuzz [seconds]`. Each prints what it found and exits 1 when a
+//! Checks of the workspace: `cargo xtask layers | size | fuzz [seconds] | history <file>`. Each prints what it found and exits 1 when a
 //! rule of the house is broken.
 
 #![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
 mod fuzz;
+mod history;
 mod layers;
 mod size;
 
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 
-const USAGE: &str = "usage: cargo xtask <layers | size | fuzz [seconds per target]>";
+const USAGE: &str = "usage: cargo xtask <layers | size | fuzz [seconds per target] | history <file>>";
 
 /// The root of the workspace.
 fn root() -> PathBuf {
@@ -25,6 +26,7 @@ fn main() -> Result<()> {
         ["size"] => size::check(&root()),
         ["fuzz"] => fuzz::run(&root(), 20),
         ["fuzz", seconds] => fuzz::run(&root(), seconds.parse()?),
+        ["history", file] => history::check(file.as_ref()),
         _ => bail!("{USAGE}"),
     }
 }

@@ -4,10 +4,11 @@
 //! whose point is the first at or after the resource's hash. A member that joins or leaves moves only what it gains or
 //! had. All managers compute the same ring from the same members, in any order.
 
+use std::ops::RangeInclusive;
 use towpath_types::ManagerId;
 
-/// Points of a member of weight 1.
-pub const POINTS: u32 = 512;
+/// Points of a member of weight 1. The fullest of a hundred has about 2.5 / √POINTS more than its share: 6 %.
+pub const POINTS: u32 = 2048;
 
 /// A member with its weight.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -96,6 +97,32 @@ impl Ring {
             sums.iter_mut().for_each(|sum| *sum = 2_f64.powi(64));
         }
         self.members.iter().copied().zip(sums.into_iter().map(|sum| sum / 2_f64.powi(64))).collect()
+    }
+
+    /// The hashes that a member owns and did not own in the ring before, in order. So a change of membership can be
+    /// handled by looking at what it moved.
+    pub fn gained(&self, before: &Self, manager: ManagerId) -> Vec<RangeInclusive<u64>> {
+        let owner = |ring: &Self, at: usize| {
+            let (_, member) = ring.points.get(at).or_else(|| ring.points.first())?;
+            ring.members.get(*member as usize).copied()
+        };
+        let (mut now, mut then) = (0, 0);
+        let mut start = Some(0_u64);
+        let mut gained: Vec<RangeInclusive<u64>> = Vec::new();
+        while let Some(from) = start {
+            let next = |ring: &Self, at: usize| ring.points.get(at).map_or(u64::MAX, |(point, _)| *point);
+            let to = next(self, now).min(next(before, then));
+            if owner(self, now) == Some(manager) && owner(before, then) != Some(manager) {
+                match gained.last_mut() {
+                    Some(last) if last.end().checked_add(1) == Some(from) => *last = *last.start()..=to,
+                    _ => gained.push(from..=to),
+                }
+            }
+            now += usize::from(next(self, now) == to);
+            then += usize::from(next(before, then) == to);
+            start = to.checked_add(1);
+        }
+        gained
     }
 
     /// The members, in the order of their ids.

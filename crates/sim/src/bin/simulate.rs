@@ -1,14 +1,14 @@
 //! Runs simulated clusters, one process for each seed.
 //!
-//! `simulate SEED` runs one and says how it went; `simulate --seeds N [--from SEED]` runs many, two at a time, with fresh
+//! `simulate SEED` runs one and says how it went (`--sabotage RULE` breaks a rule, which has to be noticed); `simulate --seeds N [--from SEED]` runs many, two at a time, with fresh
 //! seeds unless told where to begin. With `TRACE=1` the last events are shown of good runs, too. Exits 1 when one is broken, and says how to see it again.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to people")]
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use towpath_sim::cluster::{Scale, run};
+use towpath_sim::cluster::{Sabotage, Scale, run};
 
-const USAGE: &str = "usage: simulate SEED | simulate --seeds N [--from SEED]";
+const USAGE: &str = "usage: simulate SEED [--sabotage RULE] | simulate --seeds N [--from SEED]";
 /// Runs at the same time.
 const AT_ONCE: usize = 2;
 
@@ -17,7 +17,14 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let number = |text: &str| text.parse::<u64>().ok();
     match words.as_slice() {
-        [seed] => number(seed).map(one),
+        [seed] => number(seed).map(|seed| one(seed, None)),
+        [seed, "--sabotage", rule] => match rule.parse() {
+            Ok(rule) => number(seed).map(|seed| one(seed, Some(rule))),
+            Err(why) => {
+                eprintln!("{why}");
+                None
+            }
+        },
         ["--seeds", count] => number(count).map(|count| many(fresh(), count)),
         ["--seeds", count, "--from", from] => {
             number(count).zip(number(from)).map(|(count, from)| many(from, count))
@@ -36,7 +43,7 @@ fn fresh() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or_default() % 10_000_000_000
 }
 
-fn one(seed: u64) -> ExitCode {
+fn one(seed: u64, sabotage: Option<Sabotage>) -> ExitCode {
     let directory = match tempfile::tempdir() {
         Ok(directory) => directory,
         Err(error) => {
@@ -45,7 +52,7 @@ fn one(seed: u64) -> ExitCode {
         }
     };
     let began = Instant::now();
-    match run(seed, &Scale::default(), directory.path()) {
+    match run(seed, &Scale { sabotage, ..Scale::default() }, directory.path()) {
         Ok(report) => {
             if std::env::var_os("TRACE").is_some() {
                 report.tail.iter().for_each(|line| println!("{line}"));

@@ -1,6 +1,7 @@
 //! A cell without processes: it obeys, announces and lets its instances age as the real one does.
 
 use super::link::Link;
+use super::sabotage::Sabotage;
 use super::world::{Gate, World};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -170,7 +171,8 @@ async fn sync(bus: &Link, gate: &Gate, cell: CellId, state: &Mutex<State>, at_le
     gate.pass().await;
     let Some((epoch, revision)) = of else { return false };
     let mut state = lock(state);
-    if epoch < state.epoch || revision < state.desired {
+    let obeys_all = state.world.sabotage() == Some(Sabotage::Epochs);
+    if !obeys_all && (epoch < state.epoch || revision < state.desired) {
         return false;
     }
     state.obey(epoch, revision, specs);
@@ -179,11 +181,16 @@ async fn sync(bus: &Link, gate: &Gate, cell: CellId, state: &Mutex<State>, at_le
 
 impl State {
     fn obey(&mut self, epoch: u64, revision: Revision, specs: BTreeMap<InstanceId, InstanceSpec>) {
+        if epoch < self.epoch || revision < self.desired {
+            let now = format!("{}/{}", self.epoch, self.desired);
+            self.world.breaks(format!("cell {} obeyed {epoch}/{revision} after {now}", self.id.short()));
+        }
         (self.epoch, self.desired) = (epoch, revision);
+        let leaves = self.world.sabotage() == Some(Sabotage::Leftovers);
         let registry = self.registry.clone();
         let mut registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
         self.lives.retain(|instance, _| {
-            let stays = specs.contains_key(instance);
+            let stays = leaves || specs.contains_key(instance);
             if !stays {
                 registry.remove(instance);
             }

@@ -1,7 +1,9 @@
 //! What has to be true.
 //!
-//! Always (noticed where it happens): an instance runs on one cell at most; no manager breaks; no write is refused that
-//! had to be possible. After the storm, within the calm: every group has exactly the wanted number of instances, of the
+//! Always (noticed where it happens): an instance runs on one cell at most; no cell obeys an older epoch or set than
+//! before; no write, heartbeat or epoch of an evicted manager takes effect; of those who believe that they own a group,
+//! one decides upon what is there; no request is done twice; each client finds what it was told is done; revisions rise by
+//! one; no manager breaks; no write is refused that had to be possible. After the storm, within the calm: every group has exactly the wanted number of instances, of the
 //! wanted release, ready, each on the cell that its status names; no cell runs anything else; every gateway has exactly
 //! these endpoints and the newest table; one owner for each group, and all managers agree on it. And at the end the
 //! store holds the last write that each client was told is done.

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use towpath_manager::core::Core;
 use towpath_manager::core::keys::{self, GroupRef};
 use towpath_manager::error::CommitError;
-use towpath_store::{Expect, Store, StoreError, Write};
+use towpath_store::{Expect, MemoryStore, Store, StoreError, Write};
 use towpath_types::resource::Key;
 use towpath_types::spec::{AppSpec, GroupSpec, ReleaseSpec};
 use towpath_types::{AppRef, Digest, LaneName, Millis, SpaceRef};
@@ -73,6 +73,7 @@ impl Clients {
             let client = Client {
                 world: cluster.world.clone(),
                 managers: managers.clone(),
+                store: cluster.store.clone(),
                 told: Told { group, acknowledged: 0, spec },
                 attempts: 0,
             };
@@ -113,6 +114,7 @@ impl Wanted {
 struct Client {
     world: Arc<World>,
     managers: Arc<Vec<SimManager>>,
+    store: Arc<MemoryStore>,
     told: Told,
     attempts: u64,
 }
@@ -122,6 +124,7 @@ impl Client {
         while on.load(Ordering::SeqCst) {
             let pause = self.world.between(100, 8_000);
             tokio::time::sleep(Duration::from_millis(pause)).await;
+            self.look().await;
             let mut next = self.told.spec.clone();
             match self.world.up_to(5) {
                 0 => next.restart += 1,
@@ -134,6 +137,18 @@ impl Client {
             }
         }
         self.told
+    }
+
+    /// What this client was told is done has to be there, and nothing else: nobody else writes to its group.
+    async fn look(&self) {
+        let stored = self.store.get(&self.told.group.key()).await;
+        let spec =
+            stored.ok().flatten().and_then(|record| serde_json::from_value::<GroupSpec>(record.spec).ok());
+        if spec.as_ref() != Some(&self.told.spec) {
+            let (name, told) = (&self.told.group.app.app, &self.told.spec);
+            self.world
+                .breaks(format!("an acknowledged write is lost: {name} has {spec:?}, was told {told:?}"));
+        }
     }
 
     /// Writes until it is known to be done, through one manager after the other, by one idempotency key.

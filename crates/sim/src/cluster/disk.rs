@@ -1,12 +1,11 @@
 //! One manager's connection to the store: calls take time, fail, and leave it open whether a commit was done.
 
+use super::audit::Audit;
 use super::world::{Gate, World};
 use async_trait::async_trait;
 use std::sync::Arc;
 use tokio::sync::watch;
-use towpath_store::{
-    Change, Commit, Fence, ManagerRow, MemoryStore, Page, Query, Store, StoreError, Transaction,
-};
+use towpath_store::{Change, Commit, Fence, ManagerRow, Page, Query, Store, StoreError, Transaction};
 use towpath_types::resource::Key;
 use towpath_types::{ManagerId, Record, Revision};
 
@@ -14,7 +13,7 @@ use towpath_types::{ManagerId, Record, Revision};
 pub(super) struct Disk {
     world: Arc<World>,
     gate: Arc<Gate>,
-    store: Arc<MemoryStore>,
+    audit: Arc<Audit>,
 }
 
 fn unavailable(why: &str, uncertain: bool) -> StoreError {
@@ -22,8 +21,8 @@ fn unavailable(why: &str, uncertain: bool) -> StoreError {
 }
 
 impl Disk {
-    pub(super) fn new(world: Arc<World>, gate: Arc<Gate>, store: Arc<MemoryStore>) -> Self {
-        Self { world, gate, store }
+    pub(super) fn new(world: Arc<World>, gate: Arc<Gate>, audit: Arc<Audit>) -> Self {
+        Self { world, gate, audit }
     }
 
     /// The way there.
@@ -51,19 +50,19 @@ impl Disk {
 impl Store for Disk {
     async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {
         self.go().await?;
-        let answer = self.store.get(key).await;
+        let answer = self.audit.store().get(key).await;
         self.come(answer).await
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         self.go().await?;
-        let answer = self.store.list(query).await;
+        let answer = self.audit.store().list(query).await;
         self.come(answer).await
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
         self.go().await?;
-        let answer = self.store.commit(transaction).await;
+        let answer = self.audit.commit(transaction).await;
         if answer.is_ok() && self.world.happens(self.world.weather().uncertain) {
             return self.come(Err(unavailable("the answer was lost", true))).await;
         }
@@ -72,65 +71,68 @@ impl Store for Disk {
 
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
         self.go().await?;
-        let answer = self.store.changes(after, limit).await;
+        let answer = self.audit.store().changes(after, limit).await;
         self.come(answer).await
     }
 
     fn watch(&self) -> watch::Receiver<Revision> {
-        self.store.watch()
+        self.audit.store().watch()
     }
 
     async fn register_manager(&self, row: &ManagerRow) -> Result<(), StoreError> {
         self.go().await?;
-        let answer = self.store.register_manager(row).await;
+        let answer = self.audit.store().register_manager(row).await;
         self.come(answer).await
     }
 
     async fn heartbeat(&self, fence: Fence) -> Result<(), StoreError> {
         self.go().await?;
-        let answer = self.store.heartbeat(fence).await;
+        let store = self.audit.store();
+        let answer = self.audit.as_member("a heartbeat", fence, store.heartbeat(fence)).await;
         self.come(answer).await
     }
 
     async fn leave(&self, fence: Fence) -> Result<(), StoreError> {
         self.go().await?;
-        let answer = self.store.leave(fence).await;
+        let store = self.audit.store();
+        let answer = self.audit.as_member("the leaving", fence, store.leave(fence)).await;
         self.come(answer).await
     }
 
     async fn evict_silent(&self, longer_than_ms: u64) -> Result<Vec<ManagerId>, StoreError> {
         self.go().await?;
-        let answer = self.store.evict_silent(longer_than_ms).await;
+        let answer = self.audit.store().evict_silent(longer_than_ms).await;
         self.come(answer).await
     }
 
     async fn epoch(&self) -> Result<u64, StoreError> {
         self.go().await?;
-        let answer = self.store.epoch().await;
+        let answer = self.audit.store().epoch().await;
         self.come(answer).await
     }
 
     async fn raise_epoch(&self, fence: Fence, above: u64) -> Result<u64, StoreError> {
         self.go().await?;
-        let answer = self.store.raise_epoch(fence, above).await;
+        let store = self.audit.store();
+        let answer = self.audit.as_member("an epoch", fence, store.raise_epoch(fence, above)).await;
         self.come(answer).await
     }
 
     async fn revision(&self) -> Result<Revision, StoreError> {
         self.go().await?;
-        let answer = self.store.revision().await;
+        let answer = self.audit.store().revision().await;
         self.come(answer).await
     }
 
     async fn managers(&self) -> Result<Vec<ManagerRow>, StoreError> {
         self.go().await?;
-        let answer = self.store.managers().await;
+        let answer = self.audit.store().managers().await;
         self.come(answer).await
     }
 
     async fn now_ms(&self) -> Result<u64, StoreError> {
         self.go().await?;
-        let answer = self.store.now_ms().await.map(|now| self.gate.skewed(now));
+        let answer = self.audit.store().now_ms().await.map(|now| self.gate.skewed(now));
         self.come(answer).await
     }
 }

@@ -1,5 +1,6 @@
 //! One process's connection to the bus: messages take time, get lost, come twice, overtake each other.
 
+use super::sabotage::Sabotage;
 use super::world::{Gate, World};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -7,17 +8,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use towpath_bus::{Bus, BusError, BusState, MemoryBus, Message, Subscription, SubscriptionSource};
+use towpath_wire::cell::SyncRequest;
+use towpath_wire::{decode, encode};
 
 /// A handle of one process.
 pub(super) struct Link {
     world: Arc<World>,
     gate: Arc<Gate>,
     bus: MemoryBus,
+    /// Epochs that cells name are not heard.
+    deaf: bool,
 }
 
 impl Link {
     pub(super) fn new(world: Arc<World>, gate: Arc<Gate>, bus: MemoryBus) -> Self {
-        Self { world, gate, bus }
+        Self { world, gate, bus, deaf: false }
+    }
+
+    /// That of a manager, which may have been told to ignore epochs.
+    pub(super) fn of_manager(self) -> Self {
+        let deaf = matches!(self.world.sabotage(), Some(Sabotage::Epochs | Sabotage::ManagersEpochs));
+        Self { deaf, ..self }
     }
 
     fn check(&self) -> Result<(), BusError> {
@@ -29,7 +40,7 @@ impl Link {
 
     /// Takes in what arrives for as long as the process lives, whether it listens or not.
     fn hear(&self, mut inner: Subscription) -> Subscription {
-        let (gate, mut death) = (self.gate.clone(), self.gate.death());
+        let (gate, mut death, deaf) = (self.gate.clone(), self.gate.death(), self.deaf);
         let (taken, heard) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             loop {
@@ -40,7 +51,7 @@ impl Link {
                     message = inner.next() => match message {
                         // What arrives while the process is cut off is lost; what arrives while it is paused waits.
                         Some(_) if gate.is_isolated() => {}
-                        Some(message) => drop(taken.send(message)),
+                        Some(message) => drop(taken.send(if deaf { without_epoch(message) } else { message })),
                         None => return,
                     },
                 }
@@ -103,6 +114,14 @@ impl Bus for Link {
     async fn flush(&self) -> Result<(), BusError> {
         self.gate.pass().await;
         self.check()
+    }
+}
+
+/// A cell's request as a manager hears it that does not look at epochs.
+fn without_epoch(message: Message) -> Message {
+    match decode::<SyncRequest>(&message.payload) {
+        Ok(request) => Message { payload: encode(&SyncRequest { epoch: 0, ..request }).into(), ..message },
+        Err(_) => message,
     }
 }
 

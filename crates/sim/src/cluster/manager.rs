@@ -1,5 +1,6 @@
 //! A real manager that can be killed and paused.
 
+use super::audit::Audit;
 use super::disk::Disk;
 use super::link::Link;
 use super::world::{Gate, World};
@@ -8,14 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use towpath_bus::MemoryBus;
 use towpath_manager::core::Core;
 use towpath_manager::{Manager, ManagerSettings};
-use towpath_store::MemoryStore;
 use towpath_types::ManagerId;
 
 /// A place where a manager runs, and the process that does at the moment. Clones are the same place.
 #[derive(Clone)]
 pub(super) struct SimManager {
     world: Arc<World>,
-    store: Arc<MemoryStore>,
+    store: Arc<Audit>,
     bus: MemoryBus,
     directory: PathBuf,
     name: String,
@@ -31,7 +31,7 @@ struct Process {
 impl SimManager {
     pub(super) fn new(
         world: &Arc<World>,
-        store: &Arc<MemoryStore>,
+        store: &Arc<Audit>,
         bus: &MemoryBus,
         n: u64,
         directory: &Path,
@@ -76,7 +76,7 @@ impl SimManager {
         settings.file_threads = false;
         settings.advertise = Some(format!("http://{}.invalid", self.name.replace(' ', "-")));
         let store = Disk::new(self.world.clone(), gate.clone(), self.store.clone());
-        let bus = Link::new(self.world.clone(), gate.clone(), self.bus.clone());
+        let bus = Link::new(self.world.clone(), gate.clone(), self.bus.clone()).of_manager();
         let started = Manager::start(settings, Arc::new(store), Arc::new(bus));
         let (world, name, now) = (self.world.clone(), self.name.clone(), self.now.clone());
         tokio::spawn(async move {

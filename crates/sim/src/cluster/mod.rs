@@ -6,6 +6,7 @@
 //! clocks that are off, machines that die) while clients write, and a calm in which everything has to become as it is
 //! wanted. The invariants are listed in [`check`](self).
 
+mod audit;
 mod cell;
 mod check;
 mod clients;
@@ -14,13 +15,16 @@ mod entropy;
 mod gateway;
 mod link;
 mod manager;
+mod sabotage;
 mod storm;
 mod trace;
 mod world;
 
+use audit::Audit;
 use cell::{Registry, SimCell};
 use gateway::SimGateway;
 use manager::SimManager;
+pub use sabotage::Sabotage;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,11 +51,13 @@ pub struct Scale {
     pub storm_s: u64,
     /// Most virtual seconds of calm after which everything has to be as wanted.
     pub calm_s: u64,
+    /// A rule to break on purpose: for tests of the simulator itself.
+    pub sabotage: Option<Sabotage>,
 }
 
 impl Default for Scale {
     fn default() -> Self {
-        Self { managers: 3, cells: 6, gateways: 2, apps: 8, storm_s: 120, calm_s: 180 }
+        Self { managers: 3, cells: 6, gateways: 2, apps: 8, storm_s: 120, calm_s: 180, sabotage: None }
     }
 }
 
@@ -116,7 +122,7 @@ struct Cluster {
 
 impl Cluster {
     async fn play(seed: u64, scale: &Scale, directory: &Path) -> Result<Report, Broken> {
-        let world = World::new(seed);
+        let world = World::new(seed, scale.sabotage);
         let mut broken = world.broken();
         let played = async {
             let mut cluster = Self::start(&world, scale, directory);
@@ -154,9 +160,9 @@ impl Cluster {
             gateways: Vec::new(),
             incarnations: 0,
         };
+        let audit = Audit::new(world, &cluster.store, scale.sabotage);
         for n in 0..scale.managers {
-            let manager =
-                SimManager::new(world, &cluster.store, &cluster.bus, n, &directory.join(n.to_string()));
+            let manager = SimManager::new(world, &audit, &cluster.bus, n, &directory.join(n.to_string()));
             manager.start();
             cluster.managers.push(manager);
         }

@@ -1,5 +1,6 @@
 //! What all parts of a run share: its chance, its weather and its record. And each part's gate.
 
+use super::sabotage::Sabotage;
 use super::trace::Trace;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,6 +36,7 @@ pub(super) struct World {
     trace: Mutex<Trace>,
     weather: Mutex<Weather>,
     broken: watch::Sender<Option<String>>,
+    sabotage: Option<Sabotage>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -42,13 +44,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Arc<Self> {
+    pub(super) fn new(seed: u64, sabotage: Option<Sabotage>) -> Arc<Self> {
         Arc::new(Self {
             rng: Mutex::new(fastrand::Rng::with_seed(seed)),
             trace: Mutex::new(Trace::new()),
             weather: Mutex::new(CALM),
             broken: watch::Sender::new(None),
+            sabotage,
         })
+    }
+
+    /// The rule that is broken on purpose.
+    pub(super) fn sabotage(&self) -> Option<Sabotage> {
+        self.sabotage
     }
 
     /// A number from 0 to `most`.
