@@ -1,14 +1,17 @@
 //! Reading an app's directory, which its owner may have shaped to deceive.
 
-use std::fs::{self, OpenOptions};
+use crate::disk::{Dir, kind};
+use rustix::fs::{FileType, Stat};
+use std::ffi::OsStr;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Files larger than this are not read by recipes.
 const MAX_READ: u64 = 1 << 20;
 
-/// An app's directory. Links are never followed, so nothing outside it is ever read on the app's behalf.
+/// An app's directory. Links are never followed, and each directory is held while the next one is looked up in it: so nothing outside
+/// is ever read on the app's behalf, whatever a process of the build that has survived swaps meanwhile. Blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     root: PathBuf,
@@ -21,51 +24,56 @@ impl Source {
         Self { root: root.to_path_buf(), owner }
     }
 
-    /// The file's metadata, if it and everything above it are the app's and no links.
-    fn metadata(&self, relative: &str) -> Option<(PathBuf, fs::Metadata)> {
-        let mut path = self.root.clone();
-        let mut metadata = fs::symlink_metadata(&path).ok()?;
+    /// The directory that something is in, and its name there; of the app's directory itself, no name.
+    fn find<'a>(&self, relative: &'a str) -> Option<(Dir, Option<&'a OsStr>)> {
+        let (mut dir, mut last) = (Dir::at(&self.root).ok()?, None);
         for part in Path::new(relative).components() {
-            match part {
-                Component::Normal(name) if metadata.is_dir() => path.push(name),
-                Component::CurDir => continue,
-                _ => return None,
-            }
-            metadata = fs::symlink_metadata(&path).ok()?;
-            if self.owner.is_some_and(|uid| uid != metadata.uid()) {
+            let Component::Normal(name) = part else {
+                if part == Component::CurDir {
+                    continue;
+                }
                 return None;
+            };
+            if let Some(above) = last.replace(name) {
+                dir = dir.open(above).ok()?;
+                self.is_owned(dir.about().ok()?.st_uid).then_some(())?;
             }
         }
-        Some((path, metadata))
+        Some((dir, last))
+    }
+
+    fn is_owned(&self, uid: u32) -> bool {
+        self.owner.is_none_or(|owner| owner == uid)
+    }
+
+    /// What it is, if it and everything above it are the app's and no links.
+    fn about(&self, relative: &str) -> Option<Stat> {
+        let (dir, name) = self.find(relative)?;
+        let Some(name) = name else { return dir.about().ok() };
+        dir.look(name).ok()?.filter(|about| self.is_owned(about.st_uid))
     }
 
     /// Whether it is a regular file.
     pub(crate) fn has_file(&self, relative: &str) -> bool {
-        self.metadata(relative).is_some_and(|(_, metadata)| metadata.is_file())
+        self.about(relative).is_some_and(|about| kind(&about) == FileType::RegularFile)
     }
 
     /// Whether it is a directory.
     pub(crate) fn has_dir(&self, relative: &str) -> bool {
-        self.metadata(relative).is_some_and(|(_, metadata)| metadata.is_dir())
+        self.about(relative).is_some_and(|about| kind(&about) == FileType::Directory)
     }
 
     /// Whether it is there, as a file or as a link (which is not followed): for what tools install.
     pub(crate) fn has_program(&self, relative: &str) -> bool {
-        self.metadata(relative).is_some_and(|(_, metadata)| metadata.is_file() || metadata.is_symlink())
+        self.about(relative)
+            .is_some_and(|about| matches!(kind(&about), FileType::RegularFile | FileType::Symlink))
     }
 
     /// Its bytes, at most the first MiB.
     pub(crate) fn read_bytes(&self, relative: &str) -> Option<Vec<u8>> {
-        let (path, metadata) = self.metadata(relative)?;
-        if !metadata.is_file() {
-            return None;
-        }
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(path)
-            .ok()
-            .filter(|file| file.metadata().is_ok_and(|now| now.ino() == metadata.ino() && now.is_file()))?;
+        let (dir, name) = self.find(relative)?;
+        let file = dir.open_file(name?).ok()?;
+        self.is_owned(file.metadata().ok()?.uid()).then_some(())?;
         let mut bytes = Vec::new();
         file.take(MAX_READ).read_to_end(&mut bytes).ok()?;
         Some(bytes)
@@ -80,20 +88,30 @@ impl Source {
 
     /// What is directly in a directory, by name, at most 10,000.
     pub(crate) fn list(&self, relative: &str) -> Vec<Entry> {
-        let Some((path, metadata)) = self.metadata(relative) else { return Vec::new() };
-        if !metadata.is_dir() {
-            return Vec::new();
-        }
-        let Ok(read) = fs::read_dir(path) else { return Vec::new() };
-        let mut entries: Vec<Entry> = read
-            .take(10_000)
-            .filter_map(Result::ok)
-            .filter_map(|entry| {
-                let metadata = entry.metadata().ok()?;
-                let name = entry.file_name().into_string().ok()?;
-                let file = metadata.is_file();
-                let executable = file && metadata.permissions().mode() & 0o111 != 0;
-                Some(Entry { name, file, dir: metadata.is_dir(), executable, bytes: metadata.len() })
+        let open = || {
+            let (dir, name) = self.find(relative)?;
+            let dir = match name {
+                Some(name) => dir.open(name).ok()?,
+                None => dir,
+            };
+            self.is_owned(dir.about().ok()?.st_uid).then_some(dir)
+        };
+        let Some(dir) = open() else { return Vec::new() };
+        let mut names = dir.names().unwrap_or_default();
+        names.truncate(10_000);
+        let mut entries: Vec<Entry> = names
+            .into_iter()
+            .filter_map(|name| {
+                let about = dir.look(&name).ok().flatten()?;
+                let kind = kind(&about);
+                let file = kind == FileType::RegularFile;
+                Some(Entry {
+                    name: name.into_string().ok()?,
+                    file,
+                    dir: kind == FileType::Directory,
+                    executable: file && about.st_mode & 0o111 != 0,
+                    bytes: u64::try_from(about.st_size).unwrap_or(0),
+                })
             })
             .collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -121,6 +139,7 @@ pub(crate) struct Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn links_lead_nowhere() {
