@@ -163,6 +163,7 @@ impl Gateway {
 
     /// Stops accepting, tells managers and clients, finishes what is under way until the deadline, ends all threads.
     pub async fn drain(mut self, deadline: Duration) {
+        self.vital.ends();
         let _ = self.leaving.send(true);
         let _ = self.drain.send(Some(Instant::now() + deadline));
         let workers = std::mem::take(&mut self.workers);
@@ -182,6 +183,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
+        self.vital.ends();
         let _ = self.drain.send(Some(Instant::now()));
     }
 }

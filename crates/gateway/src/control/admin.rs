@@ -1,4 +1,5 @@
-//! The admin listener: `/metrics` in Prometheus text form, `/healthz`.
+//! The admin listener: `/metrics` in Prometheus text form, `/healthz`. One request a connection, few connections at once,
+//! and each for a short time: it shares its thread with what the gateway lives by, and its descriptors with the clients.
 
 use crate::metrics::{self, Registry};
 use crate::table::SharedTable;
@@ -9,8 +10,29 @@ use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::rc::Rc;
 use std::sync::Arc;
-use tokio::net::TcpListener;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+
+/// What connections may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// So many at once.
+    pub(crate) connections: usize,
+    /// From accepting one to its end: request, answer, and a peer that is slow at either.
+    pub(crate) patience: Duration,
+}
+
+/// A scrape takes milliseconds, and few have reason to ask.
+pub(crate) const BOUNDS: Bounds = Bounds { connections: 64, patience: Duration::from_secs(10) };
+
+/// Pause after a failure to accept.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// What one too many is told.
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\ncontent-length: 31\r\n\
+connection: close\r\n\r\ntoo many connections are open\r\n";
 
 /// What the answers are made of.
 #[derive(Clone)]
@@ -21,28 +43,41 @@ pub(crate) struct Answers {
 }
 
 /// Serves until its task is dropped.
-pub(crate) async fn run(listener: TcpListener, answers: Answers) {
+pub(crate) async fn run(listener: TcpListener, answers: Answers, bounds: Bounds) {
+    let open = Rc::new(());
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(ACCEPT_AGAIN).await;
             continue;
         };
-        let answers = answers.clone();
+        if Rc::strong_count(&open) > bounds.connections {
+            // Into the empty buffer of a fresh socket it goes at once; nobody waits to see it read.
+            let _ = stream.try_write(BUSY);
+            continue;
+        }
+        let (answers, counted) = (answers.clone(), open.clone());
         tokio::task::spawn_local(async move {
-            let service = service_fn(|request| {
-                let answer = answers.answer(&request);
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            let mut builder = hyper::server::conn::http1::Builder::new();
-            let serving = builder.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = serving.await {
-                tracing::debug!(%error, "an admin connection ended");
+            let _counted = counted;
+            if tokio::time::timeout(bounds.patience, answers.serve(stream)).await.is_err() {
+                tracing::debug!("an admin connection took too long");
             }
         });
     }
 }
 
 impl Answers {
+    async fn serve(&self, stream: TcpStream) {
+        let service = service_fn(|request| {
+            let answer = self.answer(&request);
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder.timer(TokioTimer::new()).keep_alive(false).half_close(true);
+        if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+            tracing::debug!(%error, "an admin connection ended");
+        }
+    }
+
     fn answer<B>(&self, request: &http::Request<B>) -> Response<Full<bytes::Bytes>> {
         let reading = matches!(*request.method(), Method::GET | Method::HEAD);
         let (status, text) = match request.uri().path() {
@@ -72,11 +107,11 @@ impl Answers {
 mod tests {
     use super::*;
     use crate::table::View;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use towpath_route::Table;
     use towpath_types::{Place, Revision};
 
-    #[test]
-    fn healthy_is_who_has_a_table_and_all_its_parts() {
+    fn answers(loaded: bool) -> (Answers, impl Fn(bool) -> View) {
         let view = |loaded| View {
             table: Table::new(Place::default()),
             inside: Vec::new(),
@@ -85,14 +120,76 @@ mod tests {
         };
         let answers = Answers {
             registry: Arc::new(Registry::new(1)),
-            table: SharedTable::new(view(false), 1),
+            table: SharedTable::new(view(loaded), 1),
             vital: Vital::default(),
         };
+        (answers, view)
+    }
+
+    #[test]
+    fn healthy_is_who_has_a_table_and_all_its_parts() {
+        let (answers, view) = answers(false);
         let status = || answers.answer(&http::Request::get("/healthz").body(()).unwrap()).status();
         assert_eq!(status(), 503);
         answers.table.publish(view(true));
         assert_eq!(status(), 200);
         answers.vital.fails("a worker");
         assert_eq!(status(), 503);
+    }
+
+    /// Asks for health, and reads to the end of the connection.
+    async fn ask(address: std::net::SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let mut said = Vec::new();
+        // One that is turned away may be reset with its request unread.
+        let _ = stream.read_to_end(&mut said).await;
+        String::from_utf8(said).unwrap()
+    }
+
+    async fn serve(bounds: Bounds) -> std::net::SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::task::spawn_local(run(listener, answers(true).0, bounds));
+        address
+    }
+
+    #[tokio::test]
+    async fn one_connection_too_many_is_turned_away_and_the_next_is_served() {
+        let bounds = Bounds { connections: 2, patience: Duration::from_secs(600) };
+        tokio::task::LocalSet::new()
+            .run_until(async {
+                let address = serve(bounds).await;
+                let mut silent = Vec::new();
+                for _ in 0..2 {
+                    silent.push(TcpStream::connect(address).await.unwrap());
+                }
+                let mut third = TcpStream::connect(address).await.unwrap();
+                let mut said = String::new();
+                third.read_to_string(&mut said).await.unwrap();
+                assert!(said.starts_with("HTTP/1.1 503 ") && said.ends_with("are open\r\n"), "{said:?}");
+                silent.clear();
+                // It takes a moment until their ends are seen.
+                while !ask(address).await.starts_with("HTTP/1.1 200 ") {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_or_goes_on_saying_is_cut_off() {
+        let bounds = Bounds { connections: 2, patience: Duration::from_millis(50) };
+        tokio::task::LocalSet::new()
+            .run_until(async {
+                let address = serve(bounds).await;
+                for begun in ["", "GET /metrics HTTP/1.1\r\nhost:"] {
+                    let mut slow = TcpStream::connect(address).await.unwrap();
+                    slow.write_all(begun.as_bytes()).await.unwrap();
+                    let ended = tokio::time::timeout(Duration::from_secs(20), slow.read(&mut [0])).await;
+                    assert!(ended.is_ok(), "{begun:?}");
+                }
+            })
+            .await;
     }
 }

@@ -15,12 +15,30 @@ pub(crate) type Loaded = (Revision, Items);
 
 /// Longest wait for a page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before another try; short, so that a gateway that was first is served soon after the first manager is there.
-const RETRY: Duration = Duration::from_millis(150);
+
+/// How tries follow each other: from the first pause to the longest, and half of it more at most, by chance.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    first_ms: u64,
+    longest_ms: u64,
+}
+
+/// Of a gateway that knows no route yet: when it was there before the first manager, it serves soon after that is.
+pub(crate) const HURRIED: Pace = Pace { first_ms: 150, longest_ms: 400 };
+/// Of one that serves what it knows meanwhile, and so do all the others that ask.
+pub(crate) const CALM: Pace = Pace { first_ms: 500, longest_ms: 5_000 };
+
+impl Pace {
+    /// The pause after so many tries.
+    fn pause(self, tries: u32, random: u64) -> Duration {
+        let ms = self.first_ms.saturating_mul(1 << tries.min(16)).min(self.longest_ms);
+        Duration::from_millis(ms + random % (ms / 2))
+    }
+}
 
 /// Loads and sends the result.
-pub(crate) async fn run(bus: Arc<dyn Bus>, gateway: GatewayId, result: mpsc::Sender<Loaded>) {
-    loop {
+pub(crate) async fn run(bus: Arc<dyn Bus>, gateway: GatewayId, pace: Pace, result: mpsc::Sender<Loaded>) {
+    for tries in 0.. {
         match load(bus.as_ref(), gateway).await {
             Ok(loaded) => {
                 let _ = result.send(loaded).await;
@@ -28,7 +46,7 @@ pub(crate) async fn run(bus: Arc<dyn Bus>, gateway: GatewayId, result: mpsc::Sen
             }
             Err(error) => {
                 tracing::debug!(%error, "no snapshot yet");
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(pace.pause(tries, fastrand::u64(..))).await;
             }
         }
     }

@@ -2,11 +2,14 @@
 
 mod admin;
 mod explain;
+mod feed;
 mod fetch;
 mod identity;
 mod incoming;
+mod signs;
 mod snapshot_file;
 mod state;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 
@@ -19,10 +22,12 @@ use crate::sticky::StickyKey;
 use crate::table::{SharedTable, View};
 use crate::vital::Vital;
 use bytes::Bytes;
-use state::{AnnounceOutcome, DeltaOutcome, State};
+use feed::Feed;
+use state::{AnnounceOutcome, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use subscriptions::Subscriptions;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -37,7 +42,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Least time between two writes of the snapshot file.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(2);
-/// Pause before subscriptions are tried again.
+/// Pause before subscriptions that were ended are made again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_millis(200);
 /// Most messages that one commit takes in.
 const BATCH: usize = 512;
@@ -91,7 +96,7 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
                 };
                 let vital = parts.vital.clone();
                 tokio::task::spawn_local(async move {
-                    vital.watch("the admin listener", admin::run(admin, answers)).await;
+                    vital.watch("the admin listener", admin::run(admin, answers, admin::BOUNDS)).await;
                 });
             }
             Err(error) => {
@@ -113,8 +118,7 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         sticky: parts.sticky,
         vital: parts.vital.clone(),
         draining: BTreeMap::new(),
-        waiting: Vec::new(),
-        loading: false,
+        feed: Feed::default(),
         dirty: false,
         changed: false,
         written: Instant::now(),
@@ -144,9 +148,7 @@ struct Control {
     bus: Arc<dyn Bus>,
     /// In flight to draining instances, as last reported.
     draining: BTreeMap<InstanceId, u64>,
-    /// Deltas that came while a snapshot was loading.
-    waiting: Vec<incoming::Delta>,
-    loading: bool,
+    feed: Feed,
     /// The snapshot file is behind.
     dirty: bool,
     /// Managers have not been told yet.
@@ -160,13 +162,6 @@ struct Control {
     leaving: bool,
 }
 
-/// The subscriptions of a gateway.
-struct Subscriptions {
-    deltas: Subscription,
-    announces: Subscription,
-    explains: Subscription,
-}
-
 impl Control {
     /// Never ends by itself. A bus may end subscriptions, which it does when it is closed, not when it is away.
     async fn run(&mut self, mut leaving: watch::Receiver<bool>) {
@@ -174,6 +169,7 @@ impl Control {
         loop {
             self.follow(&mut leaving, &loaded, &mut load_results).await;
             tracing::error!("the bus ended a subscription of the gateway; subscribing again");
+            self.feed.miss(clock::now_ms(), fastrand::u64(..));
             tokio::time::sleep(SUBSCRIBE_AGAIN).await;
         }
     }
@@ -185,10 +181,13 @@ impl Control {
         loaded: &mpsc::Sender<fetch::Loaded>,
         load_results: &mut mpsc::Receiver<fetch::Loaded>,
     ) {
-        let mut subscriptions = self.subscribe().await;
-        let mut bus_state = self.bus.state();
+        let bus = self.bus.clone();
+        let mut subscriptions = Subscriptions::make(bus.as_ref(), self.identity.gateway).await;
+        let mut bus_state = bus.state();
         self.note_bus(*bus_state.borrow_and_update());
-        self.start_loading(loaded);
+        if self.feed.is_due(clock::now_ms()) {
+            self.start_loading(loaded);
+        }
         let mut look = interval(LOOK_INTERVAL);
         let mut report = interval(REPORT_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -196,38 +195,36 @@ impl Control {
         loop {
             tokio::select! {
                 message = subscriptions.deltas.next() => match message {
-                    Some(message) => self.take_deltas(message, &mut subscriptions.deltas, loaded).await,
+                    Some(message) => {
+                        subscriptions.deltas_signs.heard(clock::now_ms());
+                        self.take_deltas(message, &mut subscriptions.deltas).await;
+                    }
                     None => return,
                 },
                 message = subscriptions.announces.next() => match message {
-                    Some(message) => self.take_announces(message, &mut subscriptions.announces).await,
+                    Some(message) => {
+                        subscriptions.announces_signs.heard(clock::now_ms());
+                        self.take_announces(message, &mut subscriptions.announces).await;
+                    }
                     None => return,
                 },
                 message = subscriptions.explains.next() => match message {
                     Some(message) => self.explain(message).await,
                     None => return,
                 },
-                Some(result) = load_results.recv() => self.take_snapshot(result, loaded),
+                Some(result) = load_results.recv() => self.take_snapshot(result),
                 Ok(()) = bus_state.changed() => self.note_bus(*bus_state.borrow_and_update()),
                 Ok(()) = leaving.changed() => { self.leaving = *leaving.borrow_and_update(); self.changed = true; }
-                _ = look.tick() => self.look().await,
+                _ = look.tick() => {
+                    self.look().await;
+                    if self.feed.is_due(clock::now_ms()) {
+                        self.start_loading(loaded);
+                    }
+                    subscriptions.renew_silent(bus.as_ref(), self.up_since_ms).await;
+                }
                 _ = report.tick() => self.changed = true,
             }
             self.publish().await;
-        }
-    }
-
-    /// Subscribes, trying until it works: a bus that is not there yet delays nothing but this thread.
-    async fn subscribe(&self) -> Subscriptions {
-        let explain = subject::gateway_explain(self.identity.gateway);
-        loop {
-            let deltas = self.bus.subscribe(subject::GATEWAY_DELTA).await;
-            let announces = self.bus.subscribe(subject::CELL_ANNOUNCE_ALL).await;
-            let explains = self.bus.subscribe(&explain).await;
-            if let (Ok(deltas), Ok(announces), Ok(explains)) = (deltas, announces, explains) {
-                return Subscriptions { deltas, announces, explains };
-            }
-            tokio::time::sleep(SUBSCRIBE_AGAIN).await;
         }
     }
 
@@ -239,47 +236,32 @@ impl Control {
     }
 
     fn start_loading(&mut self, loaded: &mpsc::Sender<fetch::Loaded>) {
-        if !self.loading {
-            self.loading = true;
-            let fetching = fetch::run(self.bus.clone(), self.identity.gateway, loaded.clone());
+        if self.feed.begin_loading() {
+            let pace = if self.state.is_loaded() { fetch::CALM } else { fetch::HURRIED };
+            let fetching = fetch::run(self.bus.clone(), self.identity.gateway, pace, loaded.clone());
             let vital = self.vital.clone();
             tokio::task::spawn_local(async move {
-                vital.watch("the loader of the routing table", fetching).await;
+                vital.watch_passing("the loader of the routing table", fetching).await;
             });
         }
     }
 
-    fn take_snapshot(&mut self, (revision, items): fetch::Loaded, loaded: &mpsc::Sender<fetch::Loaded>) {
-        self.loading = false;
+    fn take_snapshot(&mut self, (revision, items): fetch::Loaded) {
         self.state.apply_snapshot(revision, items);
         (self.changed, self.dirty) = (true, true);
-        let waiting = std::mem::take(&mut self.waiting);
-        for delta in waiting {
-            if self.state.apply_delta(delta) == DeltaOutcome::Gap {
-                self.start_loading(loaded);
-            }
-        }
+        self.feed.loaded(&mut self.state, clock::now_ms(), fastrand::u64(..));
     }
 
     /// Takes this delta and those that are waiting behind it.
-    async fn take_deltas(
-        &mut self,
-        first: Message,
-        more: &mut Subscription,
-        loaded: &mpsc::Sender<fetch::Loaded>,
-    ) {
+    async fn take_deltas(&mut self, first: Message, more: &mut Subscription) {
         self.managers_ms = Some(clock::now_ms());
         for message in batch(first, more).await {
             match incoming::read_delta(&message.payload) {
-                Ok(delta) if self.loading => {
-                    self.waiting.push(delta);
-                    self.waiting.drain(..self.waiting.len().saturating_sub(10_000));
+                Ok(delta) => {
+                    if self.feed.take(delta, &mut self.state, clock::now_ms(), fastrand::u64(..)) {
+                        (self.changed, self.dirty) = (true, true);
+                    }
                 }
-                Ok(delta) => match self.state.apply_delta(delta) {
-                    DeltaOutcome::Applied => (self.changed, self.dirty) = (true, true),
-                    DeltaOutcome::Known => {}
-                    DeltaOutcome::Gap => self.start_loading(loaded),
-                },
                 Err(error) => tracing::warn!(%error, "a delta was refused"),
             }
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use towpath_route::{Address, Change, EndpointSpec, ReportedLoad, Source, Table, route_key};
 use towpath_types::{CellId, Place, Revision};
 use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellAnnounce, InstanceReport, InstanceState};
-use towpath_wire::gateway::{Heard, Item, ItemKey};
+use towpath_wire::gateway::{GatewayDelta, Heard, Item, ItemKey};
 
 /// A cell that was silent for so long is stale: its endpoints are the last resort.
 pub(crate) const STALE_MS: u64 = 3 * ANNOUNCE_INTERVAL_MS;
@@ -148,9 +148,8 @@ impl State {
         self.loaded = true;
     }
 
-    /// Applies a delta if it fits.
-    pub(crate) fn apply_delta(&mut self, delta: impl Into<Delta>) -> DeltaOutcome {
-        let Delta { readable: delta, unreadable } = delta.into();
+    /// What applying this delta would come to.
+    pub(crate) fn judge(&self, delta: &GatewayDelta) -> DeltaOutcome {
         if delta.epoch < self.epoch {
             return DeltaOutcome::Known;
         }
@@ -160,9 +159,18 @@ impl State {
         {
             return DeltaOutcome::Gap;
         }
-        self.epoch = delta.epoch;
-        if delta.to <= self.revision {
-            return DeltaOutcome::Known;
+        if delta.to <= self.revision { DeltaOutcome::Known } else { DeltaOutcome::Applied }
+    }
+
+    /// Applies a delta if it fits.
+    pub(crate) fn apply_delta(&mut self, delta: impl Into<Delta>) -> DeltaOutcome {
+        let Delta { readable: delta, unreadable } = delta.into();
+        let outcome = self.judge(&delta);
+        if outcome != DeltaOutcome::Gap {
+            self.epoch = self.epoch.max(delta.epoch);
+        }
+        if outcome != DeltaOutcome::Applied {
+            return outcome;
         }
         for key in delta.delete {
             self.items.remove(&key);
@@ -306,7 +314,8 @@ impl State {
     }
 }
 
-fn key_of(item: &Item) -> ItemKey {
+/// What an item is known by.
+pub(super) fn key_of(item: &Item) -> ItemKey {
     match item {
         Item::Route(route) => ItemKey::Route(route_key(&route.host, &route.path)),
         Item::App { app, .. } => ItemKey::App(app.clone()),

@@ -3,7 +3,7 @@ use towpath_types::{Place, Revision};
 use towpath_wire::cell::CellAnnounce;
 use towpath_wire::gateway::{GatewayDelta, Item};
 
-fn items(names: &[&str]) -> Vec<Item> {
+pub(super) fn items(names: &[&str]) -> Vec<Item> {
     let app = |name: &str| serde_json::json!({"org": "default", "space": "default", "app": name});
     let mut items = vec![serde_json::json!({
         "kind": "space", "space": {"org": "default", "space": "default"}, "lanes": {}, "names": ["base"],
@@ -15,7 +15,7 @@ fn items(names: &[&str]) -> Vec<Item> {
     items.into_iter().map(|item| serde_json::from_value(item).unwrap()).collect()
 }
 
-fn delta(epoch: u64, from: u64, to: u64, put: Vec<Item>) -> GatewayDelta {
+pub(super) fn delta(epoch: u64, from: u64, to: u64, put: Vec<Item>) -> GatewayDelta {
     GatewayDelta { epoch, from: Revision(from), to: Revision(to), put, delete: Vec::new() }
 }
 

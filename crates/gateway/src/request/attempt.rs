@@ -80,10 +80,9 @@ async fn attempt_h1(
         match started {
             Ok(()) => {}
             Err(error) if fresh => return Err(AttemptFault::Connect(error)),
-            // Closed before a byte was written: not an attempt.
+            // It had ended while it was idle, before a byte was written: not an attempt.
             Err(_) => {
                 worker.metrics.stale.add(1);
-                worker.pool.doubt(key, record.deadline.now_ms());
                 continue;
             }
         }

@@ -100,12 +100,12 @@ impl Pool {
                 self.metrics.reuses.add(1);
                 return Some(conn);
             }
+            // It may have ended for any reason, long ago: that says nothing about the endpoint (ADR 0035).
             self.metrics.stale.add(1);
-            self.doubt(key, now_ms);
         }
     }
 
-    /// A connection to this endpoint has ended unasked: what is opened next is opened one at a time until one stands.
+    /// A connection to this endpoint has ended unasked under a request: what is opened next is opened one at a time until one stands.
     pub(crate) fn doubt(&self, key: PoolKey, now_ms: u64) {
         self.trials.doubt(key, now_ms);
     }
@@ -212,5 +212,57 @@ impl Pool {
             self.metrics.connect_failures.add(1);
         }
         connected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::Deadlines;
+    use std::io::Read;
+    use std::task::{Context, Waker};
+
+    fn pool() -> Rc<Pool> {
+        let settings = crate::GatewaySettings::in_dir(std::path::Path::new("unused")).upstream;
+        Pool::new(settings, Arc::default())
+    }
+
+    #[tokio::test]
+    async fn connections_that_ended_while_they_were_idle_hold_nobody_up() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (pool, deadline) = (pool(), Rc::new(Deadlines::default()).add());
+        let key = PoolKey::new(InstanceId::mint(1, [0; 10]), 1);
+        for _ in 0..3 {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            pool.put_h1(key, H1Conn::new(stream), 0);
+        }
+        for _ in 0..3 {
+            let (mut instance, _) = listener.accept().unwrap();
+            instance.shutdown(std::net::Shutdown::Both).unwrap();
+            assert_eq!(instance.read(&mut [0]).unwrap(), 0);
+        }
+        let stale = || pool.metrics.stale.get();
+        while stale() < 3 {
+            // Whether the ends have been noticed yet is for the runtime to say.
+            if let Some(conn) = pool.take_h1(key, true, 0) {
+                pool.put_h1(key, conn, 0);
+            }
+            tokio::task::yield_now().await;
+        }
+        let mark = pool.mark();
+        let turn = || {
+            let mut turn = pin!(pool.trials.turn(key, mark, &deadline));
+            match turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(turn) => turn.is_ok(),
+                Poll::Pending => false,
+            }
+        };
+        let held = pool.trials.turn(key, mark, &deadline).await.unwrap();
+        assert!(turn(), "nobody waits for a trial");
+        drop(held);
+        pool.doubt(key, 0);
+        let trial = pool.trials.turn(key, mark, &deadline).await.unwrap();
+        assert!(!turn(), "one that ended under a request is another matter");
+        drop(trial);
     }
 }

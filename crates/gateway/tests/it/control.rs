@@ -184,24 +184,39 @@ async fn a_gateway_starts_again_from_its_snapshot_with_nobody_on_the_bus() {
     }
 }
 
-/// A bus that ends every subscription when it is told to.
+/// A bus that ends, or forgets, every subscription when it is told to.
 struct EndingBus {
     bus: MemoryBus,
     ends: tokio::sync::watch::Sender<u64>,
+    /// Nothing ends and nothing comes any more.
+    silently: bool,
 }
 
 struct EndingSource {
     inner: Subscription,
     ends: tokio::sync::watch::Receiver<u64>,
+    silently: bool,
+}
+
+impl EndingBus {
+    fn new(others: &Others, silently: bool) -> Arc<Self> {
+        let ends = tokio::sync::watch::Sender::new(0);
+        Arc::new(Self { bus: others.bus.clone(), ends, silently })
+    }
 }
 
 #[async_trait::async_trait]
 impl SubscriptionSource for EndingSource {
     async fn next(&mut self) -> Option<Message> {
-        tokio::select! {
-            message = self.inner.next() => message,
-            _ = self.ends.changed() => None,
+        let forgotten = tokio::select! {
+            biased;
+            _ = self.ends.wait_for(|times| *times > 0) => self.silently,
+            message = self.inner.next() => return message,
+        };
+        if forgotten {
+            std::future::pending::<()>().await;
         }
+        None
     }
 
     fn lost(&self) -> u64 {
@@ -221,7 +236,12 @@ impl Bus for EndingBus {
 
     async fn subscribe(&self, pattern: &str) -> Result<Subscription, BusError> {
         let inner = self.bus.subscribe(pattern).await?;
-        Ok(Subscription::new(Box::new(EndingSource { inner, ends: self.ends.subscribe() })))
+        // Those that are made after it are well.
+        if *self.ends.borrow() > 0 {
+            return Ok(inner);
+        }
+        let ends = self.ends.subscribe();
+        Ok(Subscription::new(Box::new(EndingSource { inner, ends, silently: self.silently })))
     }
 
     async fn subscribe_queue(&self, pattern: &str, queue: &str) -> Result<Subscription, BusError> {
@@ -241,7 +261,7 @@ impl Bus for EndingBus {
 async fn a_subscription_that_ends_is_made_again() {
     let world = World::new().app("shop", json!({}));
     let mut others = Others::start(&world, 5).await;
-    let bus = Arc::new(EndingBus { bus: others.bus.clone(), ends: tokio::sync::watch::Sender::new(0) });
+    let bus = EndingBus::new(&others, false);
     let _rig = Rig::start_in(towpath_testkit::temp_dir(), |_| {}, Some(bus.clone())).await;
     others.report("the snapshot", |report| report.revision == Revision(5)).await;
     bus.ends.send_modify(|times| *times += 1);
@@ -251,6 +271,98 @@ async fn a_subscription_that_ends_is_made_again() {
     .await;
     others.delta(5, 6, Vec::new()).await;
     others.report("a delta", |report| report.revision == Revision(6)).await;
+}
+
+#[tokio::test]
+async fn subscriptions_that_die_silently_are_made_again_and_what_was_missed_is_caught_up() {
+    let world = World::new().app("shop", json!({}));
+    let mut others = Others::start(&world, 5).await;
+    let bus = EndingBus::new(&others, true);
+    let rig = Rig::start_in(towpath_testkit::temp_dir(), |_| {}, Some(bus.clone())).await;
+    others.report("the snapshot", |report| report.revision == Revision(5)).await;
+    others.announce(&announce(&world, 1, json!({}))).await;
+    others.report("the announcement", |report| !report.heard.is_empty()).await;
+    bus.ends.send_replace(1);
+    others.delta(5, 6, items(&World::new().app("blog", json!({})))).await;
+    // From here on only signs of life, as managers and cells give them.
+    let (signs, cells) = (others.bus.clone(), world.clone());
+    let speaking = tokio::spawn(async move {
+        for seq in 2.. {
+            let delta = GatewayDelta {
+                epoch: 1,
+                from: Revision(6),
+                to: Revision(6),
+                put: Vec::new(),
+                delete: Vec::new(),
+            };
+            signs.publish(subject::GATEWAY_DELTA, Bytes::from(encode(&delta))).await.unwrap();
+            let cell = announce(&cells, seq, json!({}));
+            signs.publish(&subject::cell_announce(cell.cell), Bytes::from(encode(&cell))).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    });
+    others.report("a later announcement", |report| report.heard.values().any(|heard| heard.seq > 1)).await;
+    // This manager's snapshot is at revision 5 for ever, so that it is asked for again and again.
+    wait::poll_until(PATIENCE, "another snapshot", || {
+        (others.snapshots.load(Ordering::SeqCst) >= 2).then_some(())
+    })
+    .await;
+    others.delta(5, 6, items(&World::new().app("blog", json!({})))).await;
+    others.report("what was missed", |report| report.revision == Revision(6)).await;
+    assert_eq!(get(&rig, "blog.localhost", "/").await, 503, "it has a route");
+    let id = rig.gateway.as_ref().unwrap().id();
+    let request = ExplainRequest {
+        method: "GET".into(),
+        host: "blog.localhost".into(),
+        target: "/".into(),
+        headers: Vec::new(),
+        client: String::new(),
+    };
+    let subject = subject::gateway_explain(id);
+    let asked = others.bus.request(&subject, Bytes::from(encode(&request)), PATIENCE);
+    assert!(asked.await.is_ok(), "questions are heard again too");
+    speaking.abort();
+}
+
+#[tokio::test]
+async fn a_busy_neighbour_costs_nobody_a_second_snapshot() {
+    let world = World::new().app("shop", json!({}));
+    let bus = MemoryBus::new();
+    let mut asked = bus.subscribe_queue(subject::GATEWAY_SNAPSHOT, subject::MANAGERS).await.unwrap();
+    let mut others = Others {
+        reports: bus.subscribe(subject::GATEWAY_REPORT_ALL).await.unwrap(),
+        bus,
+        snapshots: Arc::default(),
+    };
+    // While the answer is on its way one app changes all the time.
+    let busy = items(&World::new().app("busy", json!({})));
+    let changes: Vec<Bytes> = (6..=12_005)
+        .map(|revision| GatewayDelta {
+            epoch: 1,
+            from: Revision(revision - 1),
+            to: Revision(revision),
+            put: busy.clone(),
+            delete: Vec::new(),
+        })
+        .map(|delta| Bytes::from(encode(&delta)))
+        .collect();
+    let rig = others.rig().await;
+    let mut question = asked.next().await.unwrap();
+    for change in changes {
+        others.bus.publish(subject::GATEWAY_DELTA, change).await.unwrap();
+    }
+    let answering = others.bus.clone();
+    let answers = tokio::spawn(async move {
+        loop {
+            let page = SnapshotPage { revision: Revision(5), items: items(&world), next: None };
+            answering.publish(&question.reply.unwrap(), Bytes::from(encode(&page))).await.unwrap();
+            question = asked.next().await.unwrap();
+        }
+    });
+    // A second snapshot would be of revision 5 too, with nothing more to come.
+    others.report("the last change", |report| report.revision == Revision(12_005)).await;
+    assert_eq!(get(&rig, "shop.localhost", "/").await, 503, "it has a route");
+    answers.abort();
 }
 
 #[tokio::test]
