@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import cells  # noqa: E402
 import kills  # noqa: E402
 import load  # noqa: E402
 from stack import Stack  # noqa: E402
@@ -31,12 +32,10 @@ def with_stack(binary, managers, part, config=""):
 
 
 def parts(binary):
-    import cells
-
     return {
         "load": lambda: with_stack(binary, 1, lambda stack, managers: load.run(stack, managers[0])),
         "kills": lambda: with_stack(binary, 3, kills.run),
-        "cells": lambda: with_stack(binary, 1, lambda stack, managers: cells.run(stack, managers[0]), cells.CONFIG),
+        "cells": lambda: with_stack(binary, 1, lambda stack, managers: cells.run(stack, managers[0])),
     }
 
 

@@ -114,6 +114,8 @@ pub(crate) enum Command {
     Gateways(Call<verb::gateways::GatewaysArgs>),
     /// List the managers, or tell which one owns something
     Managers(Call<verb::managers::ManagersArgs>),
+    /// Make a load for benches: many cells that only talk (needs NATS)
+    Simulate(crate::simulate::SimulateArgs),
     /// Print a completion script for a shell
     Completions(verb::completions::CompletionsArgs),
     /// Print the versions of this program and of the platform

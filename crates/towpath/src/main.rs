@@ -18,6 +18,7 @@ mod exit;
 mod manifest;
 mod role;
 mod screen;
+mod simulate;
 mod suggest;
 mod verb;
 
@@ -57,6 +58,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Gateway(args) => role::run(config::Role::Gateway, &args.role, args.flags(), cli.color),
         Command::Cell(args) => role::run(config::Role::Cell, &args.role, args.flags(), cli.color),
         Command::Completions(args) => args.run(&Screen::new(cli.color, Format::Table)),
+        Command::Simulate(args) => args.run(&Screen::new(cli.color, Format::Table)),
         command => client(command, cli.color),
     }
 }
@@ -111,6 +113,7 @@ async fn verb(command: Command, color: ColorChoice) -> Outcome {
         | Command::Manager(_)
         | Command::Gateway(_)
         | Command::Cell(_)
-        | Command::Completions(_) => Err(Failure::new(Exit::Failed, "this command needs no API")),
+        | Command::Completions(_)
+        | Command::Simulate(_) => Err(Failure::new(Exit::Failed, "this command needs no API")),
     }
 }
