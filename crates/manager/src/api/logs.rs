@@ -1,38 +1,29 @@
 //! Log lines of instances: the last ones, or as they come.
 
+mod follow;
+
 use super::ApiState;
 use super::instances::InstanceView;
 use super::problem::{Outcome, Problem, ProblemBody};
 use super::query::{Params, Segments, in_space, name};
 use super::reading::read_answer;
-use super::sse::{Frame, stream};
-use crate::core::{Core, keys};
+use super::sse::stream;
+use crate::core::keys;
 use crate::operations::read_log;
 use axum::extract::State;
 use axum::response::Response;
 use futures::StreamExt;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-use towpath_bus::Subscription;
 use towpath_types::{AppRef, CellId, InstanceId, LaneName, SpaceRef};
-use towpath_wire::log::{LogChunk, LogLine, LogSource};
-use towpath_wire::{decode, subject};
+use towpath_wire::log::{LogLine, LogSource};
 
 /// Most lines of one instance.
 const MAX_TAIL: usize = 10_000;
 /// Lines when the client does not say.
 const TAIL: usize = 100;
-/// A cell publishes lines for so long after it was asked.
-const LEASE: Duration = Duration::from_secs(30);
-/// It is asked again that often.
-const RENEW: Duration = Duration::from_secs(10);
-/// Pause before a cell that could not be asked is asked again.
-const AGAIN: Duration = Duration::from_millis(500);
 /// Instances that are read or followed at most.
 const MAX_INSTANCES: usize = 256;
 /// Cells that are asked at the same time.
@@ -83,21 +74,6 @@ pub(crate) struct LogsView {
     missing: Vec<MissingLog>,
 }
 
-/// An instance that a stream follows, or no longer.
-#[derive(Debug, Serialize)]
-struct FollowedView {
-    instance: InstanceId,
-    lane: LaneName,
-    ordinal: Option<u32>,
-    state: &'static str,
-}
-
-#[derive(Debug, Serialize)]
-struct GapView {
-    instance: InstanceId,
-    missed: u64,
-}
-
 /// An instance whose log is read.
 #[derive(Debug, Clone)]
 struct Target {
@@ -126,15 +102,11 @@ impl Target {
             text: line.text,
         }
     }
-
-    fn followed(&self, state: &'static str) -> FollowedView {
-        FollowedView { instance: self.instance, lane: self.lane.clone(), ordinal: self.ordinal, state }
-    }
 }
 
 /// Log lines of an app's instances.
 #[utoipa::path(get, path = "/v1/apps/{app}/logs", tag = "instances", params(("app" = String, Path), LogsQuery),
-    responses((status = 200, body = LogsView, description = "With `follow=true`: server-sent events `line`, `instance`, `gap`."),
+    responses((status = 200, body = LogsView, description = "With `follow=true`: server-sent events `instance`, `line`, `gap`, `live` (an instance told what was there before), `begun` (all that are there were named), `end` (nothing will come any more: why)."),
         (status = "default", body = ProblemBody)))]
 pub(crate) async fn app_logs(
     State(state): State<ApiState>,
@@ -144,14 +116,29 @@ pub(crate) async fn app_logs(
     let app = query.app(&app)?;
     state.read_existing(&keys::app_key(&app), format!("app {}", app.app)).await?;
     let lane = query.lane.clone();
+    if let Some(lane) = &lane
+        && !app_exists(&state, &app, Some(lane))
+    {
+        return Err(Problem::not_found(format!("lane {lane} of app {}", app.app)));
+    }
     let space = app.space_ref();
-    let find = move |state: &ApiState| find_targets(state, &space, Some(&app), lane.as_ref());
-    answer(&state, &query, find).await
+    let wanted = Wanted {
+        what: match &lane {
+            Some(lane) => format!("lane {lane} of app {}", app.app),
+            None => format!("app {}", app.app),
+        },
+        exists: {
+            let (app, lane) = (app.clone(), lane.clone());
+            Box::new(move |state| app_exists(state, &app, lane.as_ref()))
+        },
+        find: Box::new(move |state| find_targets(state, &space, Some(&app), lane.as_ref())),
+    };
+    answer(&state, &query, wanted).await
 }
 
 /// Log lines of one instance.
 #[utoipa::path(get, path = "/v1/instances/{id}/logs", tag = "instances", params(("id" = String, Path), LogsQuery),
-    responses((status = 200, body = LogsView, description = "With `follow=true`: server-sent events `line`, `instance`, `gap`."),
+    responses((status = 200, body = LogsView, description = "With `follow=true`: server-sent events `instance`, `line`, `gap`, `live` (an instance told what was there before), `begun` (all that are there were named), `end` (nothing will come any more: why)."),
         (status = "default", body = ProblemBody)))]
 pub(crate) async fn instance_logs(
     State(state): State<ApiState>,
@@ -168,7 +155,34 @@ pub(crate) async fn instance_logs(
     if find(&state).is_empty() {
         return Err(Problem::not_found(format!("instance {id} in {}", query.space())));
     }
-    answer(&state, &query, find).await
+    let exists = find.clone();
+    let wanted = Wanted {
+        what: format!("instance {id}"),
+        exists: Box::new(move |state| !exists(state).is_empty()),
+        find: Box::new(find),
+    };
+    answer(&state, &query, wanted).await
+}
+
+type Asked<T> = Box<dyn Fn(&ApiState) -> T + Send + Sync>;
+
+/// Whose lines are read.
+struct Wanted {
+    /// For people: `app shop`.
+    what: String,
+    /// Lines can still come of it.
+    exists: Asked<bool>,
+    /// Its instances that are known now.
+    find: Asked<Vec<Target>>,
+}
+
+/// The app, or the lane of it that is asked for, is there.
+fn app_exists(state: &ApiState, app: &AppRef, lane: Option<&LaneName>) -> bool {
+    let cache = &state.core.cache;
+    match lane {
+        None => cache.app(app).is_some(),
+        Some(lane) => cache.groups_of(app).iter().any(|(name, _)| name.lane == *lane),
+    }
 }
 
 /// Instances that are there, and behind them those that are gone because of which a version failed.
@@ -198,24 +212,21 @@ fn find_targets(
     targets
 }
 
-async fn answer<F>(state: &ApiState, query: &LogsQuery, find: F) -> Outcome<Response>
-where
-    F: Fn(&ApiState) -> Vec<Target> + Send + Sync + 'static,
-{
+async fn answer(state: &ApiState, query: &LogsQuery, wanted: Wanted) -> Outcome<Response> {
     let tail = query.tail.unwrap_or(TAIL);
     if tail > MAX_TAIL {
         return Err(Problem::field("tail", format!("has to be at most {MAX_TAIL}")));
     }
     if query.follow {
         let state = state.clone();
-        return Ok(stream(&state.clone(), move |out| follow_all(state, find, tail, out)));
+        return Ok(stream(&state.clone(), move |out| follow::all(state, wanted, tail, out)));
     }
     let core = &state.core;
     let read = |target: Target| async move {
         let lines = read_log(core, target.cell, target.instance, tail, Duration::ZERO).await;
         lines.map_err(|error| error.to_string())
     };
-    Ok(read_answer(false, &read_all(find(state), read).await))
+    Ok(read_answer(false, &read_all((wanted.find)(state), read).await))
 }
 
 /// Reads the last lines of instances: of so many, and so many at a time, that neither the cells nor this manager's
@@ -258,172 +269,6 @@ where
     LogsView { lines, missing }
 }
 
-/// Follows every instance that is there or comes, until the client goes.
-async fn follow_all<F>(state: ApiState, find: F, tail: usize, out: mpsc::Sender<Frame>)
-where
-    F: Fn(&ApiState) -> Vec<Target> + Send + Sync + 'static,
-{
-    let mut ticks = state.core.soft.watch();
-    let mut followed: BTreeMap<InstanceId, Target> = BTreeMap::new();
-    let mut tasks = JoinSet::new();
-    let mut first = true;
-    loop {
-        ticks.mark_unchanged();
-        let present: BTreeMap<InstanceId, Target> =
-            find(&state).into_iter().take(MAX_INSTANCES).map(|target| (target.instance, target)).collect();
-        for (id, target) in &present {
-            if followed.contains_key(id) {
-                continue;
-            }
-            if out.send(Frame::json("instance", None, &target.followed("found"))).await.is_err() {
-                return;
-            }
-            // Of an instance that came later, everything is new.
-            let tail = if first { tail } else { MAX_TAIL };
-            let handle = tasks.spawn(follow_one(state.core.clone(), target.clone(), tail, out.clone()));
-            drop(handle);
-            followed.insert(*id, target.clone());
-        }
-        let gone: Vec<InstanceId> = followed.keys().filter(|id| !present.contains_key(id)).copied().collect();
-        for id in gone {
-            if let Some(target) = followed.remove(&id)
-                && out.send(Frame::json("instance", None, &target.followed("gone"))).await.is_err()
-            {
-                return;
-            }
-        }
-        first = false;
-        // Announcements come in bursts; looking twice a second is enough.
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        tokio::select! {
-            _ = ticks.changed() => {}
-            Some(_) = tasks.join_next() => {}
-        }
-    }
-}
-
-/// Follows one instance until nobody knows it any more. A cell that does not answer, or a bus that is away, is tried
-/// again.
-async fn follow_one(core: Arc<Core>, target: Target, tail: usize, out: mpsc::Sender<Frame>) {
-    let mut sent = Sent::default();
-    let mut tail = tail;
-    loop {
-        if follow_once(&core, &target, &mut tail, &mut sent, &out).await.is_err() {
-            return;
-        }
-        let known =
-            core.soft.instance(target.instance).is_some() || core.cache.group_of(target.instance).is_some();
-        if target.past || !known {
-            return;
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
-}
-
-/// The newest lines that were sent, to tell what is new after an interruption.
-#[derive(Debug, Default)]
-struct Sent {
-    at_ms: u64,
-    /// Texts of that time.
-    texts: HashSet<String>,
-}
-
-impl Sent {
-    fn note(&mut self, line: &LogLine) {
-        if line.at_ms > self.at_ms {
-            self.at_ms = line.at_ms;
-            self.texts.clear();
-        }
-        if line.at_ms == self.at_ms {
-            self.texts.insert(line.text.clone());
-        }
-    }
-
-    fn is_new(&self, line: &LogLine) -> bool {
-        line.at_ms > self.at_ms || (line.at_ms == self.at_ms && !self.texts.contains(&line.text))
-    }
-}
-
-/// Follows until the cell does not answer. Error: the client went.
-async fn follow_once(
-    core: &Core,
-    target: &Target,
-    tail: &mut usize,
-    sent: &mut Sent,
-    out: &mpsc::Sender<Frame>,
-) -> Result<(), mpsc::error::SendError<Frame>> {
-    // Listen first, so that nothing falls between the last lines and the next ones.
-    let Ok(mut chunks) = core.bus.subscribe(&subject::instance_log(target.instance)).await else {
-        return Ok(());
-    };
-    let lease = if target.past { Duration::ZERO } else { LEASE };
-    let Ok(lines) = read_log(core, target.cell, target.instance, *tail, lease).await else { return Ok(()) };
-    // After an interruption, everything that was not sent yet is wanted.
-    *tail = MAX_TAIL;
-    // Lines that came while the question was answered may be in both.
-    let mut shown: HashSet<(u64, String)> =
-        lines.iter().rev().take(1000).map(|line| (line.at_ms, line.text.clone())).collect();
-    let fresh: Vec<LogLine> = lines.into_iter().filter(|line| sent.is_new(line)).collect();
-    for line in fresh {
-        sent.note(&line);
-        out.send(Frame::json("line", None, &target.line(line))).await?;
-    }
-    if target.past {
-        return Ok(());
-    }
-    let mut next_seq = None;
-    let mut renew = tokio::time::interval_at(tokio::time::Instant::now() + RENEW, RENEW);
-    loop {
-        tokio::select! {
-            chunk = next_chunk(&mut chunks) => {
-                let Some(chunk) = chunk else { return Ok(()) };
-                chunk.lines.iter().for_each(|line| sent.note(line));
-                relay(target, chunk, &mut next_seq, &mut shown, out).await?;
-            }
-            _ = renew.tick() => {
-                shown.clear();
-                if read_log(core, target.cell, target.instance, 0, LEASE).await.is_err() {
-                    return Ok(());
-                }
-            }
-        }
-    }
-}
-
-async fn next_chunk(chunks: &mut Subscription) -> Option<LogChunk> {
-    loop {
-        if let Ok(chunk) = decode(&chunks.next().await?.payload) {
-            return Some(chunk);
-        }
-    }
-}
-
-/// Sends the new lines of a chunk, and a gap before them where lines are missing.
-async fn relay(
-    target: &Target,
-    chunk: LogChunk,
-    next_seq: &mut Option<u64>,
-    shown: &mut HashSet<(u64, String)>,
-    out: &mpsc::Sender<Frame>,
-) -> Result<(), mpsc::error::SendError<Frame>> {
-    let expected = next_seq.unwrap_or(chunk.seq);
-    if chunk.seq > expected {
-        let gap = GapView { instance: target.instance, missed: chunk.seq - expected };
-        out.send(Frame::json("gap", None, &gap)).await?;
-    }
-    // Another follower's question may make the cell repeat itself; what is below the expected number was sent.
-    let repeated = usize::try_from(expected.saturating_sub(chunk.seq)).unwrap_or(usize::MAX);
-    let count = chunk.lines.len() as u64;
-    for line in chunk.lines.into_iter().skip(repeated) {
-        if shown.remove(&(line.at_ms, line.text.clone())) {
-            continue;
-        }
-        out.send(Frame::json("line", None, &target.line(line))).await?;
-    }
-    *next_seq = Some(expected.max(chunk.seq + count));
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -455,17 +300,5 @@ mod tests {
         let much = |_| async { Ok((0..MAX_LINES as u64).map(line).collect()) };
         let view = read_all((0..2).map(target).collect(), much).await;
         assert_eq!((view.lines.len(), view.missing.len()), (MAX_LINES, 1));
-    }
-
-    #[test]
-    fn after_an_interruption_what_was_sent_is_not_sent_again() {
-        let mut sent = Sent::default();
-        for at_ms in [1, 2, 2] {
-            sent.note(&line(at_ms));
-        }
-        let other = LogLine { text: "other".into(), ..line(2) };
-        let new: Vec<_> =
-            [line(1), line(2), other.clone(), line(3)].into_iter().filter(|l| sent.is_new(l)).collect();
-        assert_eq!(new, [other, line(3)]);
     }
 }

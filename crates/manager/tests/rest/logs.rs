@@ -15,11 +15,38 @@ async fn a_log_is_followed_as_soon_as_its_cell_answers() {
     platform.stager.stop();
     let path = format!("/v1/instances/{instance}/logs?tail=1&follow=true");
     let mut follow = Follow::open(&platform, &path).await;
-    follow.until("it is found", |events| !events.is_empty()).await;
-    // Long enough for the first question to be lost.
-    tokio::time::sleep(std::time::Duration::from_millis(3500)).await;
+    // The first question is lost, and the stream goes on.
+    follow.until("it is live", |events| events.iter().any(|(name, _)| name == "live")).await;
     platform.stager = Stager::start(&platform.fleet, platform.cell.id, platform.cell_token.clone()).await;
     follow.until("the last line", |events| events.iter().any(|(_, data)| data["text"] == "boom")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_followed_log_ends_when_its_app_is_deleted() {
+    let platform = Platform::start().await;
+    platform.push("shop", push_of(platform.upload("one").await)).await;
+    let mut follow = Follow::open(&platform, "/v1/apps/shop/logs?tail=1&follow=true").await;
+    follow
+        .until("what was there is told", |events| {
+            let named = |wanted: &str| events.iter().position(|(name, _)| name == wanted);
+            named("begun").is_some() && named("line") < named("live") && named("line").is_some()
+        })
+        .await;
+    let deleted = platform.api().delete("/v1/apps/shop").await;
+    assert!(deleted.status.is_success(), "{deleted:?}");
+    follow
+        .until("its end", |events| {
+            events.last().is_some_and(|(name, data)| name == "end" && data["why"] == "app shop is gone")
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_that_an_app_does_not_have_has_no_log() {
+    let platform = Platform::start().await;
+    platform.push("shop", push_of(platform.upload("one").await)).await;
+    let answer = platform.api().get("/v1/apps/shop/logs?lane=blue").await;
+    assert_eq!((answer.status.as_u16(), &answer.json()["code"]), (404, &json!("not_found")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -95,10 +95,10 @@ impl LogsArgs {
         })
     }
 
-    /// Goes on until Ctrl-C; a broken connection is made anew.
+    /// Goes on until Ctrl-C, or until the app is deleted; a broken connection is made anew.
     async fn follow(&self, context: &Context) -> Outcome {
         let mut tail = self.tail;
-        let mut connected = false;
+        let (mut connected, mut ended) = (false, false);
         loop {
             let begun = context.api.events(&self.path(tail), None).await;
             let mut events = match context.app_hint(self.app.as_str(), begun).await {
@@ -114,9 +114,14 @@ impl LogsArgs {
             connected = true;
             for event in first_lines(&mut events, tail).await {
                 self.show(context, &event)?;
+                ended |= event.name == "end";
             }
-            while let Ok(Some(event)) = events.next().await {
+            while !ended && let Ok(Some(event)) = events.next().await {
                 self.show(context, &event)?;
+                ended = event.name == "end";
+            }
+            if ended {
+                return Ok(());
             }
             context.screen.note("— the connection broke; trying again");
             tail = 0;
@@ -131,6 +136,9 @@ impl LogsArgs {
             "instance" if !context.screen.json() => {
                 let what = if event.text("state") == "gone" { "is gone" } else { "is here" };
                 context.screen.note(format!("— {} {what}", who(&event.data)));
+            }
+            "end" if !context.screen.json() => {
+                context.screen.note(format!("— {}; nothing more will come", event.text("why")));
             }
             "gap" if !context.screen.json() => {
                 context.screen.note(format!("— {} lines are missing", count(&event.data, "missed")));
@@ -171,10 +179,8 @@ fn last(lines: &[Value], tail: u32) -> &[Value] {
     lines.get(from..).unwrap_or_default()
 }
 
-/// A pause so long ends what was there when a stream began: the last lines of one instance after those of another.
-const PAUSE: Duration = Duration::from_millis(300);
-
-/// A busy app makes no pause; so long its lines are held back at most.
+/// What was there when the stream began is waited for at most so long: an instance whose cell does not answer must not
+/// hold back the others.
 const LONGEST: Duration = Duration::from_millis(900);
 
 /// What a stream tells of the time before it began: its lines in the order of time, the last `tail` of them.
@@ -183,42 +189,41 @@ async fn first_lines(events: &mut Events, tail: u32) -> Vec<Event> {
     if tail == 0 {
         return found;
     }
-    let mut past = Past { began_ms: time::now_ms(), ..Past::default() };
+    let mut past = Past::default();
     let end = tokio::time::Instant::now() + LONGEST;
     while !past.is_told() {
-        let pause = end.min(tokio::time::Instant::now() + PAUSE);
-        let Ok(Ok(Some(event))) = tokio::time::timeout_at(pause, events.next()).await else { break };
+        let Ok(Ok(Some(event))) = tokio::time::timeout_at(end, events.next()).await else { break };
         past.take(&event);
         found.push(event);
     }
     in_order(found, tail)
 }
 
-/// Which instances have told all that they printed before the stream began. Each tells its own lines in order, so one
-/// line of now ends its past.
+/// Which instances have told all that they printed before the stream began.
 #[derive(Debug, Default)]
 struct Past {
-    began_ms: u64,
-    found: BTreeSet<String>,
-    told: BTreeSet<String>,
+    begun: bool,
+    /// Found, and not live yet.
+    telling: BTreeSet<String>,
 }
 
 impl Past {
     fn take(&mut self, event: &Event) {
         let instance = event.text("instance").to_owned();
         match event.name.as_str() {
-            "instance" => {
-                self.found.insert(instance);
+            "begun" => self.begun = true,
+            "instance" if event.text("state") == "found" => {
+                self.telling.insert(instance);
             }
-            "line" if count(&event.data, "at_ms") > self.began_ms => {
-                self.told.insert(instance);
+            "instance" | "live" => {
+                self.telling.remove(&instance);
             }
             _ => {}
         }
     }
 
     fn is_told(&self) -> bool {
-        !self.found.is_empty() && self.found.is_subset(&self.told)
+        self.begun && self.telling.is_empty()
     }
 }
 
@@ -254,22 +259,20 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_now_from_each_instance_ends_what_was_there() {
-        let event = |name: &str, instance: &str, at_ms: u64| Event {
-            name: name.into(),
-            id: None,
-            data: json!({"instance": instance, "at_ms": at_ms}),
-        };
-        let mut past = Past { began_ms: 100, ..Past::default() };
-        let mut told = |name, instance, at_ms| {
-            past.take(&event(name, instance, at_ms));
+    fn the_past_is_told_when_all_instances_that_were_there_are_live() {
+        let mut past = Past::default();
+        let mut told = |name: &str, instance: &str, state: &str| {
+            let data = json!({"instance": instance, "state": state});
+            past.take(&Event { name: name.into(), id: None, data });
             past.is_told()
         };
-        assert!(!told("instance", "a", 0));
-        assert!(!told("instance", "b", 0));
-        assert!(!told("line", "a", 90));
-        assert!(!told("line", "a", 101), "b may still tell lines of before");
-        assert!(!told("line", "b", 80));
-        assert!(told("line", "b", 102));
+        assert!(!told("instance", "a", "found"));
+        assert!(!told("live", "a", "live"), "others may be named still");
+        assert!(!told("instance", "b", "found"));
+        assert!(!told("begun", "", ""));
+        assert!(!told("line", "b", ""));
+        assert!(told("instance", "b", "gone"), "who went tells no more");
+        assert!(!told("instance", "c", "found"));
+        assert!(told("live", "c", "live"));
     }
 }
