@@ -3,7 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod role;
 
-use crate::screen::ColorChoice;
+use crate::screen::{ColorChoice, Format};
 use crate::verb;
 use clap::{Args, Parser, Subcommand};
 use client::ClientArgs;
@@ -20,14 +20,17 @@ use client::ClientArgs;
     after_help = EXAMPLES
 )]
 pub(crate) struct Cli {
-    /// When to use colours.
+    /// When to use colours: auto, always or never
     #[arg(
         long,
         global = true,
         value_enum,
         default_value_t,
         value_name = "WHEN",
-        hide_possible_values = false
+        hide_possible_values = true,
+        hide_default_value = true,
+        help_heading = "Options of all commands",
+        display_order = 1000
     )]
     pub(crate) color: ColorChoice,
     /// What to do.
@@ -44,7 +47,8 @@ Examples:
   towpath explain http://shop.localhost:8080/ -H 'towpath-lane: blue'
 
 Exit codes: 0 done · 1 the operation failed · 2 wrong usage, configuration or manifest · 3 API not
-reachable · 4 no such thing · 5 token missing or not sufficient · 6 collision · 7 not possible now";
+reachable · 4 no such thing · 5 token missing or not sufficient · 6 not in the present state ·
+7 not possible now · 130 left with Ctrl-C";
 
 /// A verb with where the API is.
 #[derive(Debug, Args)]
@@ -120,4 +124,39 @@ pub(crate) enum Command {
     Completions(verb::completions::CompletionsArgs),
     /// Print the versions of this program and of the platform
     Version(Call<verb::version::VersionArgs>),
+}
+
+impl Command {
+    /// How its results, and with them its errors, are printed.
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Self::Push(call) => call.client.format(),
+            Self::Apps(call) => call.client.format(),
+            Self::App(call) => call.client.format(),
+            Self::Scale(call) => call.client.format(),
+            Self::Restart(call) => call.client.format(),
+            Self::Stop(call) => call.client.format(),
+            Self::Start(call) => call.client.format(),
+            Self::Rollback(call) => call.client.format(),
+            Self::Releases(call) => call.client.format(),
+            Self::Env(call) => call.client.format(),
+            Self::Logs(call) => call.client.format(),
+            Self::Delete(call) => call.client.format(),
+            Self::Routes(call) => call.client.format(),
+            Self::Lanes(call) => call.client.format(),
+            Self::Instances(call) => call.client.format(),
+            Self::Status(call) => call.client.format(),
+            Self::Top(call) => call.client.format(),
+            Self::Explain(call) => call.client.format(),
+            Self::Follow(call) => call.client.format(),
+            Self::Token(call) => call.client.format(),
+            Self::Cells(call) => call.client.format(),
+            Self::Gateways(call) => call.client.format(),
+            Self::Managers(call) => call.client.format(),
+            Self::Version(call) => call.client.format(),
+            Self::Up(_) | Self::Manager(_) | Self::Gateway(_) | Self::Cell(_) | Self::Completions(_) => {
+                Format::Table
+            }
+        }
+    }
 }

@@ -13,7 +13,11 @@
 //! | 130 | ended or detached by Ctrl-C |
 
 use crate::document::problem::Problem;
+use serde_json::json;
 use std::fmt;
+
+/// Between an error and what would be right.
+pub(crate) const HINT: &str = "; hint: ";
 
 /// An exit code with a meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,22 +62,44 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     /// What is said, one entry a line. Empty: all was said before.
     pub(crate) lines: Vec<String>,
+    /// The platform's error code, when it has said one; people read it in the line, too.
+    pub(crate) code: Option<String>,
 }
 
 impl Failure {
     /// One line.
     pub(crate) fn new(exit: Exit, what: impl fmt::Display) -> Self {
-        Self { exit, lines: vec![what.to_string()] }
+        Self { exit, lines: vec![what.to_string()], code: None }
     }
 
     /// One line with what would be right.
     pub(crate) fn hinted(exit: Exit, what: impl fmt::Display, hint: impl fmt::Display) -> Self {
-        Self::new(exit, format!("{what}; hint: {hint}"))
+        Self::new(exit, format!("{what}{HINT}{hint}"))
     }
 
     /// Nothing more to say.
     pub(crate) fn silent(exit: Exit) -> Self {
-        Self { exit, lines: Vec::new() }
+        Self { exit, lines: Vec::new(), code: None }
+    }
+
+    /// With the platform's error code.
+    pub(crate) fn coded(self, code: &str) -> Self {
+        Self { code: (!code.is_empty()).then(|| code.to_owned()), ..self }
+    }
+
+    /// For programs: the exit code, the platform's code if there is one, and each error with its hint.
+    pub(crate) fn document(&self) -> serde_json::Value {
+        let suffix = self.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
+        let error = |line: &String| {
+            let (what, hint) = line.rsplit_once(HINT).unwrap_or((line, ""));
+            let what = if suffix.is_empty() { what.to_owned() } else { what.replacen(&suffix, "", 1) };
+            match hint {
+                "" => json!({"message": what}),
+                hint => json!({"message": what, "hint": hint}),
+            }
+        };
+        let errors: Vec<_> = self.lines.iter().map(error).collect();
+        json!({"exit": self.exit as u8, "code": self.code, "errors": errors})
     }
 
     /// An error of the operating system, without its number.
@@ -90,7 +116,8 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
 
 impl From<Vec<Problem>> for Failure {
     fn from(problems: Vec<Problem>) -> Self {
-        Self { exit: Exit::Usage, lines: problems.iter().map(ToString::to_string).collect() }
+        let lines = problems.iter().map(ToString::to_string).collect();
+        Self { exit: Exit::Usage, lines, code: None }
     }
 }
 

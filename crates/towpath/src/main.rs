@@ -41,11 +41,11 @@ fn main() -> ExitCode {
         return towpath_cell::static_main(std::env::args_os().skip(2).collect());
     }
     let cli = Cli::parse();
-    let color = cli.color;
+    let (color, format) = (cli.color, cli.command.format());
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            Screen::new(color, Format::Table).failure(&failure);
+            Screen::new(color, format).failure(&failure);
             ExitCode::from(failure.exit as u8)
         }
     }

@@ -7,7 +7,7 @@ pub(crate) mod table;
 pub(crate) mod time;
 mod wrap;
 
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, Failure, HINT, Outcome};
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
 use style::{Paint, Style};
@@ -108,6 +108,15 @@ impl Screen {
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| stdout_failed(&error))
     }
 
+    /// Says what was done, on stderr; to programs, as a document on stdout.
+    pub(crate) fn done(&self, text: impl AsRef<str>, document: Value) -> Outcome {
+        if self.json() {
+            return self.json_document(&document);
+        }
+        self.note(text);
+        Ok(())
+    }
+
     /// Prints a JSON document, indented.
     pub(crate) fn json_document(&self, value: &Value) -> Outcome {
         let text = serde_json::to_string_pretty(value)
@@ -127,8 +136,13 @@ impl Screen {
         let _ = writeln!(std::io::stderr().lock(), "{head} {}", text.as_ref());
     }
 
-    /// Says what went wrong, on stderr: a line for each error; on a terminal, in lines that fit.
+    /// Says what went wrong, on stderr: a line for each error; on a terminal, in lines that fit; one JSON document where
+    /// results are JSON.
     pub(crate) fn failure(&self, failure: &Failure) {
+        if self.json() && !failure.lines.is_empty() {
+            let _ = writeln!(std::io::stderr().lock(), "{:#}", failure.document());
+            return;
+        }
         let columns = wrap::columns(self.err_terminal);
         let mut err = std::io::stderr().lock();
         for line in &failure.lines {
@@ -163,9 +177,6 @@ impl Screen {
     }
 }
 
-/// Between an error and what would be right.
-const HINT: &str = "; hint: ";
-
 fn stdout_failed(error: &std::io::Error) -> Failure {
     if error.kind() == std::io::ErrorKind::BrokenPipe {
         Failure::silent(Exit::Failed)
@@ -177,6 +188,18 @@ fn stdout_failed(error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_is_a_document_for_programs() {
+        let failure =
+            Failure::hinted(Exit::NotFound, "there is no app oen (not_found)", "did you mean \"one\"?");
+        let wanted = serde_json::json!({"exit": 4, "code": "not_found", "errors": [
+            {"message": "there is no app oen", "hint": "did you mean \"one\"?"}
+        ]});
+        assert_eq!(failure.coded("not_found").document(), wanted);
+        let failure = Failure::new(Exit::Usage, "TOWPATH_ORG: too long");
+        assert_eq!(failure.document()["code"], serde_json::Value::Null);
+    }
 
     #[test]
     fn an_error_is_one_line_in_a_pipe_and_fits_a_terminal() {

@@ -29,7 +29,7 @@ pub(crate) mod top;
 pub(crate) mod version;
 
 use crate::cli::client::Context;
-use crate::exit::{Exit, Outcome};
+use crate::exit::{Exit, HINT, Outcome};
 use crate::suggest::did_you_mean;
 
 impl Context {
@@ -47,6 +47,11 @@ impl Context {
                 let hint = did_you_mean(app, names.iter().copied())
                     .unwrap_or_else(|| format!("`towpath apps` lists the apps of {}", self.api.space()));
                 *first = format!("{first}; hint: {hint}");
+            } else if let Some(first) = failure.lines.first_mut()
+                && !first.contains(HINT)
+                && first.contains(" lane ")
+            {
+                *first = format!("{first}{HINT}`towpath app {app}` shows its lanes");
             }
         }
         Err(failure)

@@ -22,7 +22,8 @@ pub(crate) fn render(document: &Value) -> String {
         inline(text("/info/description")),
     );
     html.push_str(
-        "<pre>export TOWPATH_API=http://127.0.0.1:7700\nexport TOWPATH_TOKEN=$(cat ~/.local/share/towpath/token)\n\
+        "<pre># `towpath up` prints where its API and its first token are; these are the defaults\n\
+         export TOWPATH_API=http://127.0.0.1:7700\nexport TOWPATH_TOKEN=$(cat ~/.local/share/towpath/token)\n\
          curl -H \"Authorization: Bearer $TOWPATH_TOKEN\" $TOWPATH_API/v1/status</pre></header><nav>",
     );
     for (tag, _, endpoints) in &groups {
@@ -30,7 +31,7 @@ pub(crate) fn render(document: &Value) -> String {
         for endpoint in endpoints {
             let _ = write!(
                 html,
-                "<li><a href=#{}><b class={}>{}</b> {}</a>",
+                "<li><a href=#{} title=\"{3}\"><b class={}>{}</b> {}</a>",
                 endpoint.anchor(),
                 endpoint.method,
                 endpoint.method.to_uppercase(),

@@ -50,7 +50,7 @@ fn of_bytes(status: u16, bytes: &[u8], asked: Asked<'_>) -> Failure {
             Some(_) => format!("the API at {} does not know this token (unauthorized)", asked.address),
             None => format!("the API at {} wants a token (unauthorized)", asked.address),
         };
-        return Failure::hinted(exit, what, &asked.token.remedy);
+        return Failure::hinted(exit, what, &asked.token.remedy).coded("unauthorized");
     }
     let mut what = match (problem.detail.is_empty(), problem.title.is_empty()) {
         (false, _) => problem.detail.clone(),
@@ -63,13 +63,11 @@ fn of_bytes(status: u16, bytes: &[u8], asked: Asked<'_>) -> Failure {
     if status >= 500 && status != 503 && !problem.instance.is_empty() {
         what = format!("{what}; request id {}", problem.instance);
     }
-    match problem.errors.as_slice() {
-        [] => Failure::new(exit, what),
-        errors => Failure {
-            exit,
-            lines: errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect(),
-        },
-    }
+    let lines = match problem.errors.as_slice() {
+        [] => vec![what],
+        errors => errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect(),
+    };
+    Failure { exit, lines, code: None }.coded(&problem.code)
 }
 
 fn not_an_api(status: u16, problem: &Problem, address: &Address) -> Failure {
@@ -95,7 +93,7 @@ mod tests {
         let (address, token) = (Address::default(), Token { text: None, remedy: "do this".into() });
         let of = |status, bytes: &[u8]| of_bytes(status, bytes, Asked { address: &address, token: &token });
         let failure = of(404, br#"{"title":"x","detail":"no app \"a\"","code":"not_found"}"#);
-        assert_eq!(failure, Failure::new(Exit::NotFound, "no app \"a\" (not_found)"));
+        assert_eq!(failure, Failure::new(Exit::NotFound, "no app \"a\" (not_found)").coded("not_found"));
         let failure = of(
             422,
             br#"{"code":"invalid","errors":[{"field":"limits.memory","message":"too small"},{"field":"env","message":"no"}]}"#,

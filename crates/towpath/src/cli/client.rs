@@ -43,6 +43,11 @@ pub(crate) struct Context {
 }
 
 impl ClientArgs {
+    /// How results are printed.
+    pub(crate) fn format(&self) -> Format {
+        self.output
+    }
+
     /// Finds the token and makes the client. Variables are read here rather than by the parser, which would print them
     /// among the arguments in its usage lines.
     pub(crate) fn context(self, color: ColorChoice) -> Outcome<Context> {

@@ -45,7 +45,7 @@ impl Banner<'_> {
             out += &format!("  {}\n", paint.text(Style::Dim, &format!("export {export}")));
         }
         out += &format!(
-            "  {} {}   {}\n\n",
+            "  {} {}\n       {}\n\n",
             paint.text(Style::Dim, "Try:"),
             paint.text(Style::Strong, "cd your-app && towpath push"),
             paint.text(Style::Dim, "Ctrl-C stops everything; the next start brings it back.")

@@ -58,6 +58,7 @@ pub(super) async fn gateway(settings: &Settings, data_dir: PathBuf, bus: Arc<dyn
     config.data_dir = data_dir;
     config.place = settings.place.clone();
     let checked = config.validate().map_err(|errors| Failure {
+        code: None,
         exit: Exit::Usage,
         lines: errors.0.iter().map(|e| format!("gateway.{}: {}", e.field, e.message)).collect(),
     })?;
@@ -95,7 +96,7 @@ pub(super) async fn manager(
     policy.starts_per_second = ours.starts_per_second.map_or(policy.starts_per_second, f64::from);
     policy.replaced_per_second = ours.replaced_per_second.map_or(policy.replaced_per_second, f64::from);
     policy.starts_per_cell = ours.starts_per_cell.unwrap_or(policy.starts_per_cell);
-    manager.validate().map_err(|lines| Failure { exit: Exit::Usage, lines })?;
+    manager.validate().map_err(|lines| Failure { exit: Exit::Usage, lines, code: None })?;
     Manager::start(manager, store, bus).await.map_err(|error| failures::manager(&error, flag))
 }
 
@@ -139,6 +140,7 @@ pub(super) async fn cell(
         cell.disk_reserve = reserve;
     }
     cell.validate().map_err(|lines| Failure {
+        code: None,
         exit: Exit::Usage,
         lines: lines.iter().map(|line| format!("cell.{line}")).collect(),
     })?;

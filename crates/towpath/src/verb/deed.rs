@@ -235,6 +235,7 @@ fn variables(
     let (style, state) = match wanted {
         0 => (Style::Good, "; no instances run there now".to_owned()),
         _ if ready < wanted => (Style::Warn, format!(", but only {ready} of {wanted} instances are ready")),
+        _ if set.is_empty() => (Style::Good, format!(": {ready}/{wanted} instances run without it")),
         _ => (Style::Good, format!(": {ready}/{wanted} instances have it")),
     };
     Verdict { style, text: format!("{name}: {said} {place}{state}"), with_urls: false }

@@ -34,6 +34,9 @@ impl DeleteArgs {
             None => (format!("/v1/apps/{app}"), format!("{app} with all its lanes, releases and routes")),
         };
         if !self.yes {
+            // Nobody is asked about what is not there.
+            let found = context.api.get(&format!("/v1/apps/{app}")).await;
+            context.app_hint(app, found).await?;
             confirm(&what)?;
         }
         let begun = context.api.call(Method::DELETE, &path, None).await;

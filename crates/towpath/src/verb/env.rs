@@ -8,6 +8,7 @@ use crate::cli::client::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::style::Style;
 use crate::screen::table::{Cell, Table};
+use crate::suggest::did_you_mean;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::{Map, Value};
@@ -100,12 +101,32 @@ impl EnvArgs {
                 change(context, &target, set.collect(), wait.detach, &deed).await
             }
             Some(Action::Unset { target, names, wait }) => {
+                check_known(context, &target, &names).await?;
                 let unset = names.iter().map(|name| (name.clone(), Value::Null)).collect();
                 let deed = Deed::Env { set: Vec::new(), unset: names, everywhere: target.lane.is_none() };
                 change(context, &target, unset, wait.detach, &deed).await
             }
         }
     }
+}
+
+/// A name that is not set is most likely a slip, and instances would be replaced for nothing.
+async fn check_known(context: &Context, target: &Target, names: &[String]) -> Outcome {
+    let found = context.api.get(&target.path()).await;
+    let found = context.app_hint(target.app.as_str(), found).await?;
+    let env = at(&found, "env").and_then(Value::as_object);
+    let Some(unknown) = names.iter().find(|name| env.is_none_or(|env| !env.contains_key(*name))) else {
+        return Ok(());
+    };
+    let known: Vec<&str> = env.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    let place = target.lane.as_ref().map_or(String::new(), |lane| format!(" in lane {lane} alone"));
+    let what = format!("{} has no variable {unknown}{place}; nothing was changed", target.app);
+    let hint = did_you_mean(unknown, known.iter().copied());
+    Err(match (hint, known.as_slice()) {
+        (Some(hint), _) => Failure::hinted(Exit::NotFound, what, hint),
+        (None, []) => Failure::new(Exit::NotFound, what),
+        (None, known) => Failure::hinted(Exit::NotFound, what, format!("it has {}", known.join(", "))),
+    })
 }
 
 async fn list(context: &Context, target: &Target, show: bool) -> Outcome {

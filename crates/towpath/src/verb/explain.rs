@@ -3,7 +3,7 @@
 use super::cells::place;
 use crate::api::view::{at, count, list, number, short_id, text, texts};
 use crate::cli::client::Context;
-use crate::exit::Outcome;
+use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::style::Style;
 use crate::screen::table::{Cell, Table};
 use crate::screen::{Format, Screen, time};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  towpath explain http://shop.localhost:8080/\n  towpath explain http://shop.localhost:8080/cart -H 'towpath-lane: blue' -X POST\n  towpath explain http://shop.localhost:8080/ --cookie towpath_lane=blue"
+    after_help = "Examples:\n  towpath explain http://shop.localhost:8080/\n  towpath explain http://shop.localhost:8080/cart -H 'towpath-lane: blue' -X POST\n  towpath explain http://shop.localhost:8080/ --cookie towpath_lane=blue\n\nExit code 0: some gateway would send it to an instance; 4: there is no route; 7: nothing can take it now."
 )]
 pub(crate) struct ExplainArgs {
     /// URL as a client would ask for it
@@ -52,8 +52,10 @@ impl ExplainArgs {
             map.insert("client".into(), json!(client));
         }
         let found = context.api.call(Method::POST, "/v1/explain", Some(&body)).await?;
+        let verdict = verdict(list(&found, "items"));
         if context.screen.json() {
-            return context.screen.json_document(found.get("items").unwrap_or(&found));
+            context.screen.json_document(found.get("items").unwrap_or(&found))?;
+            return verdict;
         }
         let paint = context.screen.paint();
         context.screen.line(format!("{} {}", self.method, paint.text(Style::Name, &url)))?;
@@ -63,8 +65,25 @@ impl ExplainArgs {
         for silent in texts(&found, "silent") {
             context.screen.warn(format!("gateway {} did not answer", short_id(silent)));
         }
-        Ok(())
+        verdict
     }
+}
+
+/// A request that no gateway would serve ends with the exit code for it, so that scripts can ask.
+fn verdict(explanations: &[Value]) -> Outcome {
+    let errors = explanations.iter().map(|explanation| match list(explanation, "error") {
+        [code, ..] => code.as_str(),
+        [] => None,
+    });
+    let mut exit = None;
+    for code in errors {
+        match code {
+            None => return Ok(()),
+            Some("no_route") => exit = exit.or(Some(Exit::NotFound)),
+            Some(_) => exit = Some(Exit::Unavailable),
+        }
+    }
+    exit.map_or(Ok(()), |exit| Err(Failure::silent(exit)))
 }
 
 /// One gateway's answer.

@@ -75,8 +75,7 @@ impl LanesArgs {
             }
             Some(Action::Remove { lane }) => {
                 context.api.call(Method::DELETE, &format!("/v1/lanes/{lane}?wait=revision"), None).await?;
-                context.screen.note(format!("Removed lane {lane}"));
-                Ok(())
+                context.screen.done(format!("Removed lane {lane}"), json!({"removed": {"lane": lane}}))
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::screen::style::{Paint, Style};
 use crate::screen::time;
 use clap::Args;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use towpath_types::{AppName, LaneName};
 
@@ -67,7 +67,7 @@ impl LogsArgs {
             return context.screen.json_document(&found);
         }
         for line in last(list(&found, "lines"), self.tail) {
-            self.print(context, line)?;
+            self.print(context, line, &who(line))?;
         }
         for missing in list(&found, "missing") {
             let (id, why) = (short_id(text(missing, "instance")), text(missing, "why"));
@@ -99,6 +99,7 @@ impl LogsArgs {
     async fn follow(&self, context: &Context) -> Outcome {
         let mut tail = self.tail;
         let (mut connected, mut ended) = (false, false);
+        let (mut labels, mut shown) = (Labels::default(), Shown::default());
         loop {
             let begun = context.api.events(&self.path(tail), None).await;
             let mut events = match context.app_hint(self.app.as_str(), begun).await {
@@ -113,29 +114,39 @@ impl LogsArgs {
             };
             connected = true;
             for event in first_lines(&mut events, tail).await {
-                self.show(context, &event)?;
+                if !shown.note(&event) {
+                    continue;
+                }
+                self.show(context, &event, &mut labels)?;
                 ended |= event.name == "end";
             }
             while !ended && let Ok(Some(event)) = events.next().await {
-                self.show(context, &event)?;
+                if shown.note(&event) {
+                    self.show(context, &event, &mut labels)?;
+                }
                 ended = event.name == "end";
             }
             if ended {
                 return Ok(());
             }
             context.screen.note("— the connection broke; trying again");
-            tail = 0;
+            // What was printed meanwhile is wanted, too; what was shown is left out.
+            tail = MOST;
+            shown.interrupt();
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
-    fn show(&self, context: &Context, event: &Event) -> Outcome {
+    fn show(&self, context: &Context, event: &Event, labels: &mut Labels) -> Outcome {
         match event.name.as_str() {
             "line" if context.screen.json() => context.screen.line(event.data.to_string())?,
-            "line" => self.print(context, &event.data)?,
+            "line" => self.print(context, &event.data, &labels.of(&event.data))?,
             "instance" if !context.screen.json() => {
                 let what = if event.text("state") == "gone" { "is gone" } else { "is here" };
-                context.screen.note(format!("— {} {what}", who(&event.data)));
+                context.screen.note(format!("— {} {what}", labels.of(&event.data)));
+                if event.text("state") == "gone" {
+                    labels.forget(&event.data);
+                }
             }
             "end" if !context.screen.json() => {
                 context.screen.note(format!("— {}; nothing more will come", event.text("why")));
@@ -148,7 +159,7 @@ impl LogsArgs {
         Ok(())
     }
 
-    fn print(&self, context: &Context, line: &Value) -> Outcome {
+    fn print(&self, context: &Context, line: &Value, who: &str) -> Outcome {
         let paint = context.screen.paint();
         let (head, style) = match text(line, "source") {
             "cell" => (Style::Warn, Style::Dim),
@@ -160,7 +171,7 @@ impl LogsArgs {
         let time =
             if self.times { format!("{} ", time::moment(count(line, "at_ms"))) } else { String::new() };
         let time = paint.text(Style::Dim, &time);
-        context.screen.line(format!("{time}{} {}", paint.text(head, &who(line)), paint.text(style, &words)))
+        context.screen.line(format!("{time}{} {}", paint.text(head, who), paint.text(style, &words)))
     }
 }
 
@@ -170,6 +181,70 @@ fn who(line: &Value) -> String {
     match at(line, "ordinal").and_then(Value::as_u64) {
         Some(ordinal) => format!("{lane}/{ordinal}"),
         None => format!("{lane}/{}", short_id(text(line, "instance"))),
+    }
+}
+
+/// Lines that one instance can be asked for.
+const MOST: u32 = 10_000;
+
+type Newest = BTreeMap<String, (u64, BTreeSet<String>)>;
+
+/// The newest lines that were shown of each instance, to tell what is new after a broken connection.
+#[derive(Debug, Default)]
+struct Shown {
+    now: Newest,
+    /// As it was when the connection broke.
+    before: Newest,
+}
+
+impl Shown {
+    /// The connection broke: what was shown until now comes again.
+    fn interrupt(&mut self) {
+        self.before.clone_from(&self.now);
+    }
+
+    /// Notes an event; false = it is a line that was shown before the connection broke.
+    fn note(&mut self, event: &Event) -> bool {
+        if event.name != "line" {
+            return true;
+        }
+        let (at_ms, words) = (count(&event.data, "at_ms"), event.text("text"));
+        if let Some((newest, texts)) = self.before.get(event.text("instance"))
+            && (at_ms < *newest || (at_ms == *newest && texts.contains(words)))
+        {
+            return false;
+        }
+        let (newest, texts) = self.now.entry(event.text("instance").to_owned()).or_default();
+        if at_ms != *newest {
+            *newest = at_ms;
+            texts.clear();
+        }
+        texts.insert(words.to_owned());
+        true
+    }
+}
+
+/// How followed instances are named. While an instance is replaced, its successor has the same number: the one that came
+/// later is named with its id, too.
+#[derive(Debug, Default)]
+struct Labels(BTreeMap<String, String>);
+
+impl Labels {
+    fn of(&mut self, line: &Value) -> String {
+        let instance = text(line, "instance");
+        if let Some(label) = self.0.get(instance) {
+            return label.clone();
+        }
+        let mut label = who(line);
+        if self.0.values().any(|taken| *taken == label) {
+            label = format!("{label}({})", short_id(instance));
+        }
+        self.0.insert(instance.to_owned(), label.clone());
+        label
+    }
+
+    fn forget(&mut self, line: &Value) {
+        self.0.remove(text(line, "instance"));
     }
 }
 
@@ -256,6 +331,32 @@ mod tests {
         let lines: Vec<Value> = (0..5).map(|n| json!(n)).collect();
         assert_eq!(last(&lines, 2), [json!(3), json!(4)]);
         assert_eq!((last(&lines, 0).len(), last(&lines, 9).len()), (0, 5));
+    }
+
+    #[test]
+    fn after_a_broken_connection_nothing_is_shown_twice_or_lost() {
+        let line = |at_ms: u64, words: &str| Event {
+            name: "line".into(),
+            id: None,
+            data: json!({"instance": "a", "at_ms": at_ms, "text": words}),
+        };
+        let mut shown = Shown::default();
+        assert!([line(1, "x"), line(2, "x"), line(2, "x")].iter().all(|event| shown.note(event)));
+        shown.interrupt();
+        let again = [line(1, "x"), line(2, "x"), line(2, "y"), line(3, "x")];
+        assert_eq!(again.map(|event| shown.note(&event)), [false, false, true, true]);
+    }
+
+    #[test]
+    fn two_instances_of_one_number_have_two_names() {
+        let line = |instance: &str| json!({"instance": instance, "lane": "base", "ordinal": 2});
+        let mut labels = Labels::default();
+        assert_eq!(labels.of(&line("a")), "base/2");
+        assert_eq!(labels.of(&line("b")), "base/2(b)");
+        assert_eq!((labels.of(&line("a")), labels.of(&line("b"))), ("base/2".into(), "base/2(b)".into()));
+        labels.forget(&line("a"));
+        assert_eq!(labels.of(&line("b")), "base/2(b)", "a name stays");
+        assert_eq!(labels.of(&line("c")), "base/2");
     }
 
     #[test]

@@ -53,10 +53,10 @@ async fn owner(context: &Context, id: &str) -> Outcome {
         return context.screen.json_document(&owner);
     }
     context.screen.line(format!(
-        "{} is {}'s, at {}",
-        text(&owner, "resource"),
-        text(&owner, "manager"),
-        text(&owner, "address")
+        "manager {} at {} works for {}",
+        short_id(text(&owner, "manager")),
+        text(&owner, "address"),
+        text(&owner, "resource")
     ))
 }
 

@@ -199,7 +199,8 @@ async fn failure(context: &Context, followed: &Followed, deed: &Deed) -> Failure
     if let (Deed::Push(settings), "start_failed") = (deed, code)
         && !settings.is_empty()
     {
-        context.screen.note(kept(settings, app, lane));
+        let serves = group.is_some_and(|group| !text(group, "serving").is_empty());
+        context.screen.note(kept(settings, app, lane, serves));
     }
     let message = if message.is_empty() { "it failed" } else { message };
     let message = message.lines().map(plain).collect::<Vec<_>>().join("\n");
@@ -215,15 +216,16 @@ async fn failure(context: &Context, followed: &Followed, deed: &Deed) -> Failure
     // A push without room is taken back, unless it was the first; other changes go on waiting.
     let waits = text(operation, "verb") != "push" || served.is_empty();
     let seen = hint::Seen { code, message: &message, app, lane, serving: &serving, waits };
-    match hint::hint(seen) {
+    let failure = match hint::hint(seen) {
         Some(hint) => Failure::hinted(Exit::Failed, what, hint),
         None => Failure::new(Exit::Failed, what),
-    }
+    };
+    failure.coded(code)
 }
 
 /// What a failed push leaves behind: all it said holds for `env set` and `restart`, which try it again; the next push
 /// begins with the limits that ran well.
-fn kept(settings: &[String], app: &str, lane: &str) -> String {
+fn kept(settings: &[String], app: &str, lane: &str, serves: bool) -> String {
     let is_limit = |setting: &&String| !setting.starts_with("env ") && !setting.starts_with("instances ");
     let (limits, others): (Vec<&String>, Vec<&String>) = settings.iter().partition(is_limit);
     let join = |settings: &[&String]| settings.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
@@ -234,7 +236,11 @@ fn kept(settings: &[String], app: &str, lane: &str) -> String {
     if !limits.is_empty() {
         said.push(format!("Not kept for the next push: {}.", join(&limits)));
     }
-    format!("{} To go back to what ran well: towpath rollback {app}{}", said.join(" "), lane_option(lane))
+    // Nothing to go back to behind a first push.
+    if serves {
+        said.push(format!("To go back to what ran well: towpath rollback {app}{}", lane_option(lane)));
+    }
+    said.join(" ")
 }
 
 #[cfg(test)]
@@ -245,10 +251,11 @@ mod tests {
     fn a_failed_push_says_which_settings_stay() {
         let settings = ["instances 3", "memory 4M", "env A"].map(str::to_owned);
         assert_eq!(
-            kept(&settings, "shop", "blue"),
+            kept(&settings, "shop", "blue", true),
             "Kept for the next try: instances 3, env A. Not kept for the next push: memory 4M. \
              To go back to what ran well: towpath rollback shop --lane blue"
         );
+        assert!(!kept(&settings, "shop", "base", false).contains("rollback"));
     }
 
     #[test]

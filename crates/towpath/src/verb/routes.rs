@@ -66,8 +66,10 @@ impl RoutesArgs {
             Some(Action::Remove { route }) => {
                 let path = format!("/v1/routes?host={}&path={}", encode(&route.host), encode(&route.path));
                 context.api.call(Method::DELETE, &format!("{path}&wait=revision"), None).await?;
-                context.screen.note(format!("Removed {}{}", route.host, route.path));
-                Ok(())
+                context.screen.done(
+                    format!("Removed {}{}", route.host, route.path),
+                    json!({"removed": {"host": route.host, "path": route.path}}),
+                )
             }
         }
     }
@@ -85,10 +87,12 @@ pub(super) async fn put(context: &Context, app: &AppName, route: &RouteWish) -> 
 async fn show(context: &Context, app: Option<AppName>) -> Outcome {
     let path = app.as_ref().map_or_else(|| "/v1/routes".to_owned(), |app| format!("/v1/routes?app={app}"));
     let found = context.api.list(&path).await;
-    let routes = match &app {
-        Some(app) => context.app_hint(app.as_str(), found).await?,
-        None => found?,
-    };
+    let routes = found?;
+    if let (Some(app), true) = (&app, routes.is_empty()) {
+        // No routes, or no such app?
+        let known = context.api.get(&format!("/v1/apps/{app}")).await;
+        context.app_hint(app.as_str(), known).await?;
+    }
     if context.screen.json() {
         return context.screen.json_document(&Value::Array(routes));
     }

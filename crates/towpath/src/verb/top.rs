@@ -58,11 +58,12 @@ async fn page(context: &Context, rows: usize) -> Outcome<String> {
     let paint = context.screen.paint();
     let ready = instances.iter().filter(|instance| text(instance, "state") == "ready").count();
     let mut text = format!(
-        "{}  {} {}, {ready}/{} instances ready\n\n",
+        "{}  {} {}, {ready}/{} instances ready{}\n\n",
         paint.text(Style::Strong, "Towpath"),
         cells.len(),
         if cells.len() == 1 { "cell" } else { "cells" },
-        instances.len()
+        instances.len(),
+        if context.screen.terminal { paint.text(Style::Dim, " · Ctrl-C leaves") } else { String::new() }
     );
     text += &cells::table(&cells, Format::Table).shown(&context.screen);
     text.push('\n');

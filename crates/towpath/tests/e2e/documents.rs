@@ -349,3 +349,15 @@ fn commands_in_documents_exist_with_their_flags() {
     }
     assert!(checked > 30, "{checked} commands are too few");
 }
+
+#[test]
+fn every_error_code_is_in_the_table_of_the_guide() {
+    let path = "docs/guide/errors.md";
+    let text = std::fs::read_to_string(root().join(path)).unwrap();
+    for code in towpath_types::ErrorCode::ALL {
+        let row = format!("| `{code}` | {} |", code.status());
+        assert!(text.contains(&row), "{path} lacks {row}");
+    }
+    let rows = text.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, towpath_types::ErrorCode::ALL.len(), "{path} has a code that there is not");
+}

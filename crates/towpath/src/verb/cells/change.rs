@@ -119,7 +119,7 @@ fn stuck(cell: &str, left: u64, waits: &[Value]) -> Failure {
     lines.push(
         "it goes on by itself as soon as there is a place; to give it up: towpath cells uncordon".to_owned(),
     );
-    Failure { exit: Exit::Unavailable, lines }
+    Failure { exit: Exit::Unavailable, lines, code: None }
 }
 
 fn instances(n: u64) -> String {
