@@ -154,9 +154,7 @@ impl Command {
             Self::Gateways(call) => call.client.format(),
             Self::Managers(call) => call.client.format(),
             Self::Version(call) => call.client.format(),
-            Self::Up(_) | Self::Manager(_) | Self::Gateway(_) | Self::Cell(_) | Self::Completions(_) => {
-                Format::Table
-            }
+            _ => Format::Table,
         }
     }
 }
