@@ -9,7 +9,7 @@ use std::process::Command;
 /// Crates from the bottom up. A crate may depend on those of lower rows only.
 const ROWS: &[&[&str]] = &[
     &["towpath-types"],
-    &["towpath-route", "towpath-plan", "towpath-archive", "towpath-telemetry"],
+    &["towpath-route", "towpath-plan", "towpath-framing", "towpath-archive", "towpath-telemetry"],
     &["towpath-wire", "towpath-bus", "towpath-store"],
     &["towpath-gateway", "towpath-manager", "towpath-cell"],
     &["towpath-sim"],
@@ -17,7 +17,7 @@ const ROWS: &[&[&str]] = &[
 ];
 
 /// Crates that decide and do not act.
-const PURE: &[&str] = &["towpath-types", "towpath-route", "towpath-plan"];
+const PURE: &[&str] = &["towpath-types", "towpath-route", "towpath-plan", "towpath-framing"];
 
 /// What a pure crate must not reach, by whatever way, tests included.
 const IMPURE: &[&str] = &[

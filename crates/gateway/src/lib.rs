@@ -16,7 +16,6 @@ mod control;
 mod deadline;
 mod descriptors;
 mod files;
-pub mod framing;
 mod gateway;
 mod local_exec;
 mod metrics;
@@ -41,3 +40,4 @@ pub use settings::{
     ConfigErrors, FieldError, GatewaySettings, LimitSettings, TimeoutSettings, TlsSettings,
     UpstreamPoolSettings,
 };
+pub use towpath_framing as framing;

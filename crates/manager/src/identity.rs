@@ -15,7 +15,15 @@ pub(crate) struct Identity {
     file: PathBuf,
 }
 
+/// The highest incarnation that both databases can hold, with room above it.
+const HIGHEST: u64 = i64::MAX as u64 / 2;
+
 impl Identity {
+    fn damaged(&self, why: &str) -> ManagerError {
+        let source = std::io::Error::new(std::io::ErrorKind::InvalidData, why);
+        ManagerError::File { path: self.file.clone(), source }
+    }
+
     /// The id.
     pub(crate) fn manager(&self) -> ManagerId {
         self.manager
@@ -27,7 +35,10 @@ impl Identity {
         now_ms: u64,
         floor: Incarnation,
     ) -> Result<Incarnation, ManagerError> {
-        let next = Incarnation(now_ms.max(self.last.0 + 1).max(floor.0 + 1));
+        let above = self.last.max(floor).0.checked_add(1).filter(|above| *above <= HIGHEST);
+        let above =
+            above.ok_or_else(|| self.damaged("the incarnation in it, or in the store, is too high"))?;
+        let next = Incarnation(now_ms.min(HIGHEST).max(above));
         write(&self.file, &next.0.to_string())?;
         self.last = next;
         Ok(next)
@@ -101,6 +112,19 @@ mod tests {
         let mut again = load(dir.path()).unwrap();
         assert_eq!(again.manager(), first.manager());
         assert_eq!(again.next_incarnation(5, Incarnation(7000)).unwrap(), Incarnation(7001));
+    }
+
+    #[test]
+    fn an_incarnation_that_has_no_next_one_is_an_error_and_no_overflow() {
+        let dir = tempfile::tempdir().unwrap();
+        load(dir.path()).unwrap();
+        std::fs::write(dir.path().join("manager-incarnation"), u64::MAX.to_string()).unwrap();
+        let error = load(dir.path()).unwrap().next_incarnation(1000, Incarnation(0)).unwrap_err();
+        assert!(error.to_string().contains("manager-incarnation"), "{error}");
+        std::fs::remove_file(dir.path().join("manager-incarnation")).unwrap();
+        let mut identity = load(dir.path()).unwrap();
+        assert!(identity.next_incarnation(1000, Incarnation(u64::MAX)).is_err());
+        assert_eq!(identity.next_incarnation(1000, Incarnation(0)).unwrap(), Incarnation(1000));
     }
 
     #[test]

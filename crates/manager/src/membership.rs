@@ -189,10 +189,14 @@ async fn beat(core: &Core, mailboxes: &Mailboxes, fence: Fence) {
             Ok(Ok(())) => {
                 core.store_seen(true);
                 core.renew(fence, sent);
+                core.note_heartbeat(None);
             }
             Ok(Err(StoreError::Fenced(_))) => return core.lose_membership(fence),
-            Ok(Err(error)) => core.store_seen(!matches!(error, StoreError::Unavailable { .. })),
-            Err(_) => tracing::debug!("a heartbeat took too long"),
+            Ok(Err(error)) => {
+                core.store_seen(!matches!(error, StoreError::Unavailable { .. }));
+                core.note_heartbeat(Some(error.to_string()));
+            }
+            Err(_) => core.note_heartbeat(Some("a heartbeat took too long".into())),
         }
         tell_report(core, mailboxes, fence).await;
     }
@@ -201,6 +205,8 @@ async fn beat(core: &Core, mailboxes: &Mailboxes, fence: Fence) {
 /// Registers a new incarnation, waits for the cache, bootstraps.
 async fn join(core: &Core, identity: &mut Identity) -> Result<Fence, String> {
     let text = |error: StoreError| error.to_string();
+    // Whoever is in the table is given work, and before the cache is whole it proves no absence.
+    feed::wait_loaded(core).await;
     let now = core.store.now_ms().await.inspect_err(|_| core.store_seen(false)).map_err(text)?;
     core.store_seen(true);
     core.clock.set_now(now);
@@ -216,9 +222,8 @@ async fn join(core: &Core, identity: &mut Identity) -> Result<Fence, String> {
     core.joined_epoch.store(core.epoch(), Ordering::Relaxed);
     core.set_fence(Some(fence));
     core.renew(fence, sent);
-    tell(core, fence, Membership::Joined).await;
-    feed::wait_loaded(core).await;
     bootstrap::apply(core).await.map_err(|error| format!("{error}: {}", source_of(&error)))?;
+    tell(core, fence, Membership::Joined).await;
     tracing::info!(manager = %core.manager, incarnation = incarnation.0, "joined");
     Ok(fence)
 }
@@ -301,7 +306,7 @@ async fn tell_report(core: &Core, mailboxes: &Mailboxes, fence: Fence) {
         epoch: core.epoch(),
         revision: known,
         lag: stored.0.saturating_sub(known.0),
-        queue: mailboxes.depth() as u64 + core.load.changes.load(Ordering::Relaxed),
+        queue: (mailboxes.depth() + core.changes.waiting()) as u64,
         operations: core.load.operations.load(Ordering::Relaxed),
         ring: core.ownership.ring().members().len() as u64,
     };

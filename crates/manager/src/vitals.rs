@@ -43,6 +43,11 @@ impl Vitals {
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "it is not known why".into());
+        self.broke(what);
+    }
+
+    /// A part of the manager is gone.
+    pub(crate) fn broke(&self, what: String) {
         tracing::error!(what, "a background task broke; the manager has to be started again");
         self.0.send_if_modified(|failure| {
             let first = failure.is_none();

@@ -87,7 +87,7 @@ pub(crate) fn check(transaction: &Transaction) -> Result<(), StoreError> {
     if new_ids(transaction).any(|id| bad_text(id, 128)) {
         return bad("an id");
     }
-    if transaction.idempotency.as_deref().is_some_and(|key| bad_text(key, 512)) {
+    if transaction.idempotency.as_ref().is_some_and(|named| bad_text(&named.key, 512)) {
         return bad("the idempotency key");
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! How keys and JSON look in columns, the same in both databases.
 
-use crate::{Commit, StoreError};
+use crate::{Commit, Idempotency, StoreError};
 use towpath_types::resource::Key;
-use towpath_types::{Kind, OrgName, Record, Revision, SpaceName};
+use towpath_types::{Kind, OrgName, Revision, SpaceName};
 
 /// The text of an absent org or space: names are never empty, so it cannot collide, and it sorts first.
 pub(crate) const NONE: &str = "";
@@ -32,17 +32,51 @@ pub(crate) fn json(text: &str, what: &str) -> Result<serde_json::Value, StoreErr
     serde_json::from_str(text).map_err(|error| StoreError::Corrupt(format!("{what}: {error}")))
 }
 
-/// A commit's records as kept for its idempotency key.
-pub(crate) fn result_text(records: &[Option<Record>]) -> String {
-    // Writing plain JSON values to a string does not fail; an empty text would be refused as corrupt when read.
-    serde_json::to_string(records).unwrap_or_default()
+/// Where the digest of a request stands in the first record of its result. Records are read with unknown fields, so a
+/// build of the version before reads such results as well.
+const REQUEST: &str = "request";
+
+/// What is remembered under an idempotency key.
+#[derive(Debug, Clone)]
+pub(crate) struct Remembered {
+    commit: Commit,
+    request: Option<String>,
 }
 
-/// The commit that an idempotency key stands for.
-pub(crate) fn first_result(revision: u64, records: &str) -> Result<Commit, StoreError> {
-    let records = serde_json::from_str(records)
-        .map_err(|error| StoreError::Corrupt(format!("result of an idempotency key: {error}")))?;
-    Ok(Commit { revision: Revision(revision), records })
+impl Remembered {
+    /// A commit that was made now.
+    pub(crate) fn new(commit: &Commit, idempotency: &Idempotency) -> Self {
+        Self { commit: commit.clone(), request: idempotency.request.clone() }
+    }
+
+    /// As it stands in columns.
+    pub(crate) fn read(revision: u64, records: &str) -> Result<Self, StoreError> {
+        let corrupt = |error| StoreError::Corrupt(format!("result of an idempotency key: {error}"));
+        let values: Vec<serde_json::Value> = serde_json::from_str(records).map_err(corrupt)?;
+        let request = values.iter().find_map(|value| value.get(REQUEST)?.as_str().map(str::to_owned));
+        let records = values.into_iter().map(|value| serde_json::from_value(value).map_err(corrupt));
+        let commit = Commit { revision: Revision(revision), records: records.collect::<Result<_, _>>()? };
+        Ok(Self { commit, request })
+    }
+
+    /// Its records as they go into a column. (A commit that only deletes has no place for the digest; it needs none.)
+    pub(crate) fn text(&self) -> String {
+        // Writing plain JSON values to a string does not fail; an empty text would be refused as corrupt when read.
+        let mut values = serde_json::to_value(&self.commit.records).unwrap_or_default();
+        let first = values.as_array_mut().and_then(|all| all.iter_mut().find_map(|one| one.as_object_mut()));
+        if let (Some(first), Some(request)) = (first, &self.request) {
+            first.insert(REQUEST.into(), request.clone().into());
+        }
+        values.to_string()
+    }
+
+    /// The first result again, if it is the same request.
+    pub(crate) fn answer(&self, asked: &Idempotency) -> Result<Commit, StoreError> {
+        match (&self.request, &asked.request) {
+            (Some(first), Some(asked)) if first != asked => Err(StoreError::KeyReused),
+            _ => Ok(self.commit.clone()),
+        }
+    }
 }
 
 /// The least text that sorts behind everything that begins with `prefix`, in the order of bytes; `None` if there is

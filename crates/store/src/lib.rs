@@ -54,6 +54,9 @@ pub enum StoreError {
         /// What is there.
         oldest: Revision,
     },
+    /// The idempotency key belongs to another request.
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
     /// The database holds something unreadable, or a newer schema.
     #[error("the store's content is not usable: {0}")]
     Corrupt(String),
@@ -124,6 +127,21 @@ pub struct Fence {
     pub incarnation: Incarnation,
 }
 
+/// Names a commit, so that it is done once however often it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idempotency {
+    /// The same text again within a day gives the first result again, without writing.
+    pub key: String,
+    /// Digest of the request. When both the first and a later commit with the key have one, they have to be the same.
+    pub request: Option<String>,
+}
+
+impl<T: Into<String>> From<T> for Idempotency {
+    fn from(key: T) -> Self {
+        Self { key: key.into(), request: None }
+    }
+}
+
 /// Writes that take effect together or not at all.
 #[derive(Debug, Clone)]
 pub struct Transaction {
@@ -131,8 +149,8 @@ pub struct Transaction {
     pub writes: Vec<Write>,
     /// The writer; `None` only for tools that run beside the managers.
     pub fence: Option<Fence>,
-    /// The same text again within a day gives the first result again, without writing.
-    pub idempotency: Option<String>,
+    /// Its name, if it may be sent again.
+    pub idempotency: Option<Idempotency>,
 }
 
 /// What a commit did.
@@ -228,6 +246,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Writes. Concurrent commits may share one database transaction (group commit), but succeed or fail each alone.
     async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError>;
+
+    /// The commit that was made under an idempotency key within the last day. Fails with `KeyReused` like a commit.
+    async fn answered(&self, idempotency: &Idempotency) -> Result<Option<Commit>, StoreError>;
 
     /// Changes after a revision, oldest first, whole revisions only, about `limit` of them (0 = all). `Compacted` also
     /// when `after` is ahead of the store, as after a restore from a backup: what the caller has seen is not there.

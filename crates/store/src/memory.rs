@@ -2,7 +2,8 @@
 //! keeps all rules of the trait, and nothing when the process ends.
 
 use crate::decide::{self, Stand, View};
-use crate::{Change, Commit, Fence, ManagerRow, Page, Query, Store, StoreError, Transaction, document};
+use crate::document::{self, Remembered};
+use crate::{Change, Commit, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction};
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,7 +31,7 @@ struct State {
     revision: Revision,
     feed: VecDeque<(Revision, Key)>,
     compacted: u64,
-    results: HashMap<String, (u64, Commit)>,
+    results: HashMap<String, (u64, Remembered)>,
     managers: BTreeMap<ManagerId, Row>,
     epoch: u64,
 }
@@ -81,11 +82,10 @@ impl State {
 
     fn commit(&mut self, transaction: &Transaction, now_ms: u64) -> Result<Commit, StoreError> {
         decide::check(transaction)?;
-        let known = transaction.idempotency.as_ref().and_then(|key| self.results.get(key));
-        if let Some((at_ms, commit)) = known
-            && now_ms.saturating_sub(*at_ms) < IDEMPOTENCY_MS
+        if let Some(named) = &transaction.idempotency
+            && let Some(first) = self.answered(named, now_ms)?
         {
-            return Ok(commit.clone());
+            return Ok(first);
         }
         if let Some(fence) = transaction.fence {
             self.check(fence)?;
@@ -102,10 +102,16 @@ impl State {
         for (key, record) in decision.changes {
             self.put(key, record);
         }
-        if let Some(key) = &transaction.idempotency {
-            self.results.insert(key.clone(), (now_ms, decision.commit.clone()));
+        if let Some(named) = &transaction.idempotency {
+            self.results.insert(named.key.clone(), (now_ms, Remembered::new(&decision.commit, named)));
         }
         Ok(decision.commit)
+    }
+
+    fn answered(&self, named: &Idempotency, now_ms: u64) -> Result<Option<Commit>, StoreError> {
+        let fresh = |at_ms: u64| now_ms.saturating_sub(at_ms) < IDEMPOTENCY_MS;
+        let known = self.results.get(&named.key).filter(|(at_ms, _)| fresh(*at_ms));
+        known.map(|(_, remembered)| remembered.answer(named)).transpose()
     }
 
     fn put(&mut self, key: Key, record: Option<Record>) {
@@ -175,6 +181,10 @@ impl Store for MemoryStore {
         let revision = state.revision;
         self.revisions.send_if_modified(|seen| std::mem::replace(seen, revision) != revision);
         Ok(commit)
+    }
+
+    async fn answered(&self, idempotency: &Idempotency) -> Result<Option<Commit>, StoreError> {
+        self.state().answered(idempotency, self.clock_ms())
     }
 
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {

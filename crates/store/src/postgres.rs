@@ -10,7 +10,8 @@ mod schema;
 mod transaction;
 mod writer;
 
-use crate::{Change, Commit, Fence, ManagerRow, Page, Query, Store, StoreError, Transaction, document};
+use crate::document::{self, Remembered};
+use crate::{Change, Commit, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction};
 use async_trait::async_trait;
 use link::{Link, Pool};
 use rows::{Columns, bigint};
@@ -107,6 +108,16 @@ impl Store for PostgresStore {
 
     async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
         self.work(|answer| Job::Commit(Box::new(transaction), answer)).await
+    }
+
+    async fn answered(&self, idempotency: &Idempotency) -> Result<Option<Commit>, StoreError> {
+        let (once, kept) = (vec![idempotency.key.as_str()], bigint(transaction::IDEMPOTENCY_MS));
+        let rows = self.pool.query(transaction::RESULTS, &[&once, &kept]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let mut columns = Columns::of(row);
+        let _key: &str = columns.take()?;
+        let (revision, records): (u64, &str) = (columns.number()?, columns.take()?);
+        Remembered::read(revision, records)?.answer(idempotency).map(Some)
     }
 
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {

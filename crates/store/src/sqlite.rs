@@ -6,7 +6,7 @@ mod rows;
 mod schema;
 mod writer;
 
-use crate::{Change, Commit, Fence, ManagerRow, Page, Query, Store, StoreError, Transaction};
+use crate::{Change, Commit, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction};
 use async_trait::async_trait;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
@@ -216,6 +216,11 @@ impl Store for SqliteStore {
 
     async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
         self.write(move |batch| batch.commit(&transaction)).await
+    }
+
+    async fn answered(&self, idempotency: &Idempotency) -> Result<Option<Commit>, StoreError> {
+        let (named, now_ms) = (idempotency.clone(), Clock::wall_ms());
+        self.readers.read(move |connection| writer::answered(connection, &named, now_ms)).await
     }
 
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {

@@ -1,22 +1,22 @@
-//! Taking connections: so many at most, and none that dawdles with its head.
+//! Taking connections: so many at most, none that dawdles with its head, and none whose framing can be read in two ways.
 
+use super::guarded::{Guarded, RefusedHead};
 use axum::Router;
 use axum::extract::ConnectInfo;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tower::Service;
 
-/// Longest time for a request's head.
-const HEAD: Duration = Duration::from_secs(10);
 /// Pause after a failed accept: the process is out of file descriptors, and some will come back.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
@@ -24,7 +24,7 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    connections: usize,
+    (connections, head): (usize, Duration),
     mut ending: watch::Receiver<bool>,
 ) {
     let slots = Arc::new(Semaphore::new(connections));
@@ -42,7 +42,7 @@ pub(crate) async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                drop(tasks.spawn(connection(stream, peer, router.clone(), slot, ending.clone())))
+                drop(tasks.spawn(connection(stream, peer, router.clone(), slot, (head, ending.clone()))))
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection to the API could not be accepted");
@@ -59,20 +59,26 @@ async fn connection(
     peer: SocketAddr,
     router: Router,
     _slot: OwnedSemaphorePermit,
-    mut ending: watch::Receiver<bool>,
+    (head, mut ending): (Duration, watch::Receiver<bool>),
 ) {
     // Small answers are not to wait for the acknowledgement of those before them.
     let _ = stream.set_nodelay(true);
+    let refused = RefusedHead::default();
+    let (io, requests) = (Guarded::new(stream, refused.clone()), AtomicU64::new(0));
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        let number = requests.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(refusal) = refused.find(number) {
+            request.extensions_mut().insert(refusal);
+        }
         request.extensions_mut().insert(ConnectInfo(peer));
         router.clone().call(request)
     });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
+            .header_read_timeout(head)
             .max_buf_size(64 * 1024)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(io, service)
     );
     let served = tokio::select! {
         served = connection.as_mut() => served,

@@ -148,7 +148,8 @@ pub(crate) async fn put_app(
         })
         .await?;
     let record = first(&commit)?;
-    let response = written(created, record.revision, &state.app_view(record, &caller)?);
+    let response =
+        written(created || conditions.has_made(), record.revision, &state.app_view(record, &caller)?);
     Ok(state.changed(response, commit.revision, query.wait, query.wait_timeout).await)
 }
 
@@ -197,6 +198,9 @@ pub(crate) async fn delete_app(
     Params(query): Params<Change>,
     conditions: Conditions,
 ) -> Outcome<Response> {
+    if let Some(before) = state.accepted_before(&conditions, query.wait, query.wait_timeout).await? {
+        return Ok(before);
+    }
     let app = query.app(&app)?;
     let present =
         state.core.store.get(&keys::app_key(&app)).await?.ok_or_else(|| Problem::not_found(no_app(&app)))?;
@@ -249,6 +253,9 @@ pub(crate) async fn patch_env(
     conditions: Conditions,
     Doc(body): Doc<EnvBody>,
 ) -> Outcome<Response> {
+    if let Some(before) = state.accepted_before(&conditions, query.wait, query.wait_timeout).await? {
+        return Ok(before);
+    }
     let app = query.app(&app)?;
     let (key, lane, input) = match query.lane {
         None => (keys::app_key(&app), LaneName::base(), Input::Env { env: body.0 }),

@@ -19,7 +19,7 @@ use towpath_types::ErrorCode;
 /// Largest JSON body in bytes.
 pub(crate) const MAX_JSON: usize = 1024 * 1024;
 /// Longest time for a body to arrive.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 /// Errors after which reading gives up.
 const MAX_ERRORS: usize = 64;
 

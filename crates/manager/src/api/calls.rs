@@ -1,7 +1,9 @@
 //! Requests that come over the bus: sent on by other managers, or by clients of `towpath.api`.
 
-use super::forward::{Forwarded, NotMine, SERVICE, TRACE};
+use super::forward::{Forwarded, NotMine, SERVICE, TRACE, org_of};
 use crate::core::Core;
+use crate::core::shares::Shares;
+use crate::vitals;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
@@ -18,7 +20,7 @@ use towpath_types::ErrorCode;
 use towpath_wire::manager::{ApiCall, ApiReply};
 use towpath_wire::{decode, encode, subject};
 
-/// Calls that are worked on at the same time; further ones are told to come back.
+/// Calls that are worked on at the same time, half of them of one org at the most; further ones are told to come back.
 const AT_ONCE: usize = 1024;
 /// Largest answer in bytes.
 const MOST_BYTES: usize = 450_000;
@@ -30,58 +32,72 @@ pub(super) async fn spawn(core: &Arc<Core>, router: Router) -> Result<JoinHandle
     let own = core.bus.subscribe(&subject::service(SERVICE, core.manager)).await?;
     let shared = core.bus.subscribe_queue(subject::API, subject::MANAGERS).await?;
     let core = core.clone();
-    Ok(tokio::spawn(async move {
+    Ok(vitals::spawn(&core.clone(), async move {
         let calls = take(&core, &router, own, shared);
         tokio::select! {
-            () = calls => {}
+            biased;
             () = core.stopped() => {}
+            // Others would send to this manager what it does not hear.
+            () = calls => core.vitals.broke("a subscription to calls has ended".into()),
         }
     }))
 }
 
+/// Until one of the subscriptions has ended.
 async fn take(core: &Arc<Core>, router: &Router, mut own: Subscription, mut shared: Subscription) {
     let mut working = JoinSet::new();
+    let shares = Shares::new(AT_ONCE);
     loop {
         let (message, from_manager) = tokio::select! {
-            Some(message) = own.next() => (message, true),
-            Some(message) = shared.next() => (message, false),
+            message = own.next() => match message {
+                Some(message) => (message, true),
+                None => return,
+            },
+            message = shared.next() => match message {
+                Some(message) => (message, false),
+                None => return,
+            },
             Some(_) = working.join_next() => continue,
-            else => return,
         };
-        let Some(reply) = message.reply.clone() else { continue };
-        if working.len() >= AT_ONCE {
+        let Some((reply, call)) = read(&message) else { continue };
+        let Some(share) = shares.take(&org_of(&call.target)) else {
             send(core, &reply, &busy()).await;
             continue;
-        }
+        };
         let (core, router) = (core.clone(), router.clone());
         working.spawn(async move {
-            if let Some(answer) = work(&core, router, &message, from_manager).await {
-                send(&core, &reply, &answer).await;
-            }
+            let answer = work(&core, router, &call, from_manager).await;
+            drop(share);
+            send(&core, &reply, &answer).await;
         });
     }
 }
 
-/// Works on one call; `None` = it cannot be read.
-async fn work(core: &Core, mut router: Router, message: &Message, from_manager: bool) -> Option<ApiReply> {
-    let call: ApiCall = decode(&message.payload)
-        .inspect_err(|error| tracing::warn!(subject = message.subject, %error, "ignored a call"))
-        .ok()?;
+/// A call that can be read, and where its answer goes.
+fn read(message: &Message) -> Option<(String, ApiCall)> {
+    let reply = message.reply.clone()?;
+    let call = decode(&message.payload)
+        .inspect_err(|error| tracing::warn!(subject = message.subject, %error, "ignored a call"));
+    Some((reply, call.ok()?))
+}
+
+/// Works on one call.
+async fn work(core: &Core, mut router: Router, call: &ApiCall, from_manager: bool) -> ApiReply {
     // Sent to an earlier membership of this manager: its owner may be another one by now.
     let is_late = from_manager && call.epoch < core.joined_epoch.load(Ordering::Relaxed);
-    if from_manager && (is_late || core.fence().is_none()) {
-        return Some(ApiReply::NotMine { epoch: core.epoch() });
+    if from_manager && (is_late || core.fence().is_none() || !*core.cache_loaded().borrow()) {
+        return ApiReply::NotMine { epoch: core.epoch() };
     }
-    let until = Instant::now() + Duration::from_millis(call.deadline_ms);
-    let request = match request_of(&call, from_manager.then_some(Forwarded { hops: call.hops, until })) {
+    let until = Instant::now() + Duration::from_millis(call.deadline_ms).min(LONGEST);
+    let request = match request_of(call, from_manager.then_some(Forwarded { hops: call.hops, until })) {
         Ok(request) => request,
-        Err(why) => return Some(problem(ErrorCode::Malformed, &why.to_string())),
+        Err(why) => return problem(ErrorCode::Malformed, &why.to_string()),
     };
     let answer = tokio::time::timeout(LONGEST, async {
         let response = router.call(request).await.unwrap_or_else(|never| match never {});
         reply_of(core, response).await
     });
-    Some(answer.await.unwrap_or_else(|_| problem(ErrorCode::Internal, "the request took too long")))
+    answer.await.unwrap_or_else(|_| problem(ErrorCode::Internal, "the request took too long"))
 }
 
 fn request_of(call: &ApiCall, forwarded: Option<Forwarded>) -> Result<Request<Body>, http::Error> {

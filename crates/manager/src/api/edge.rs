@@ -9,6 +9,7 @@ use futures::FutureExt;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
+use towpath_framing::Refusal;
 use towpath_types::ErrorCode;
 use tracing::Instrument;
 
@@ -24,7 +25,15 @@ pub(crate) async fn edge(mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let span = tracing::info_span!("request", id = text, %method, path, by = tracing::field::Empty);
     let started = Instant::now();
-    let answer = AssertUnwindSafe(next.run(request).instrument(span.clone())).catch_unwind().await;
+    let refused = request.extensions().get::<Refusal>().copied();
+    let answer = async {
+        match refused {
+            // It stands for a head that was not let through.
+            Some(refusal) => Problem::new(refusal.code(), refusal.detail()).into_response(),
+            None => next.run(request).await,
+        }
+    };
+    let answer = AssertUnwindSafe(answer.instrument(span.clone())).catch_unwind().await;
     let mut response = answer.unwrap_or_else(|panic| {
         let what = panic_text(panic.as_ref());
         span.in_scope(|| tracing::error!(what, "a handler panicked"));

@@ -5,6 +5,7 @@
 
 use super::ApiState;
 use super::problem::{Outcome, Problem, REQUEST_ID};
+use super::writing::SentBody;
 use crate::core::Core;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -12,8 +13,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use percent_encoding::percent_decode_str;
 use std::time::Duration;
 use tokio::time::Instant;
 use towpath_bus::{BusError, BusState};
@@ -29,9 +31,12 @@ const MOST_BYTES: usize = 400_000;
 const BEYOND_EVICTION: Duration = Duration::from_secs(4);
 /// Longest wait for an answer to a request that waits for gateways itself.
 const WAITING: Duration = Duration::from_secs(125);
+/// Longest wait for the answer to a first try; further ones wait twice as long each.
+const TRY: Duration = Duration::from_secs(3);
 /// Pause before an owner that could not be reached is tried again, if the ring does not change before.
 const AGAIN: Duration = Duration::from_millis(250);
-/// Requests that one manager has on their way at a time; further ones are told to come back.
+/// Requests that one manager has on their way at a time, half of them of one org at the most; further ones are told to come
+/// back.
 pub(super) const MOST_FORWARDED: usize = 1024;
 
 /// Headers that go with a request.
@@ -65,6 +70,8 @@ enum Try {
     Answer(Response),
     /// It could not be reached, or is not the owner; nothing is known to have been done.
     Elsewhere,
+    /// No answer came in time; it may have been done.
+    Silent,
     /// Work on it here.
     Here,
 }
@@ -72,46 +79,72 @@ enum Try {
 /// Sends changes to their owner, and does those that are this manager's own.
 pub(super) async fn to_owner(State(state): State<ApiState>, request: Request, next: Next) -> Response {
     let core = &state.core;
-    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    let alone = core.ownership.ring().members() == [core.manager];
-    if !changes {
+    if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
         return next.run(request).await;
     }
-    if alone || !has_owner(&request) || is_large(request.headers()) {
+    let forwarded = request.extensions().get::<Forwarded>().copied();
+    if forwarded.is_some_and(|forwarded| Instant::now() >= forwarded.until) {
+        return not_mine();
+    }
+    if !has_owner(&request) || is_large(request.headers()) {
         return run_here(core, request, next).await;
     }
-    let forwarded = request.extensions().get::<Forwarded>().copied();
-    let (parts, body) = request.into_parts();
-    let body = match Limited::new(body, MOST_BYTES * 4).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(_) => {
-            return Problem::new(
-                ErrorCode::Malformed,
-                "the body could not be read to its end, or is too large",
-            )
+    let keyed = request.headers().contains_key(IDEMPOTENCY_KEY);
+    let alone = core.ownership.ring().members() == [core.manager];
+    let early = find_resource(request.method(), request.uri(), None);
+    let mine = alone || early.as_ref().is_some_and(|resource| core.ownership.is_mine(resource));
+    if mine && !keyed {
+        return run_here(core, request, next).await;
+    }
+    // The place first: what waits for one holds nothing in memory.
+    let share = if mine { None } else { Some(state.forwards.take(&org_of_uri(request.uri()))) };
+    if matches!(share, Some(None)) {
+        return Problem::new(ErrorCode::Busy, "too many requests are on their way to other managers")
+            .retry_after(Duration::from_secs(1))
             .into_response();
-        }
+    }
+    let (mut parts, body) = request.into_parts();
+    let body = match read_body(body).await {
+        Ok(body) => body,
+        Err(problem) => return problem.into_response(),
     };
+    if keyed {
+        parts.extensions.insert(SentBody(body.clone()));
+    }
+    let resource = find_resource(&parts.method, &parts.uri, Some(&body));
     let here = |parts: Parts, body: Bytes| Request::from_parts(parts, Body::from(body));
-    let (Some(resource), Ok(text)) = (find_resource(&parts, &body), std::str::from_utf8(&body)) else {
+    let (Some(resource), Ok(text)) = (resource, std::str::from_utf8(&body)) else {
         return run_here(core, here(parts, body), next).await;
     };
-    if core.ownership.is_mine(&resource) || text.len() > MOST_BYTES {
+    if alone || core.ownership.is_mine(&resource) || text.len() > MOST_BYTES {
+        drop(share);
         return run_here(core, here(parts, body), next).await;
     }
     if forwarded.is_some_and(|forwarded| forwarded.hops >= MAX_HOPS) {
         return not_mine();
     }
-    let Ok(_slot) = state.forwards.clone().try_acquire_owned() else {
-        return Problem::new(ErrorCode::Busy, "too many requests are on their way to other managers")
-            .retry_after(Duration::from_secs(1))
-            .into_response();
-    };
     let call = call_of(core, &parts, text, forwarded);
     match deliver(core, &resource, call, forwarded, has_wait(&parts)).await {
         Ok(Some(response)) => response,
-        Ok(None) => run_here(core, here(parts, body), next).await,
+        Ok(None) => {
+            drop(share);
+            run_here(core, here(parts, body), next).await
+        }
         Err(problem) => problem.into_response(),
+    }
+}
+
+/// The whole body, which has to come in time.
+async fn read_body(body: Body) -> Outcome<Bytes> {
+    let limit = super::body::MAX_JSON;
+    match tokio::time::timeout(super::body::PATIENCE, Limited::new(body, limit).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let detail = format!("a JSON body may have at most {limit} bytes");
+            Err(Problem::new(ErrorCode::BodyTooLarge, detail))
+        }
+        Ok(Err(_)) => Err(Problem::new(ErrorCode::Malformed, "the body could not be read to its end")),
+        Err(_) => Err(Problem::new(ErrorCode::ClientTimeout, "the body did not arrive in time")),
     }
 }
 
@@ -131,6 +164,9 @@ async fn run_here(core: &Core, request: Request, next: Next) -> Response {
 }
 
 /// Tries owner after owner. `None` = it is to be worked on here.
+///
+/// A try whose answer does not come is made again, under the same key: the message may be lost, or its answer. Each waits
+/// longer than the one before, so that an owner that is only slow is not flooded.
 async fn deliver(
     core: &Core,
     resource: &str,
@@ -139,30 +175,26 @@ async fn deliver(
     waits: bool,
 ) -> Outcome<Option<Response>> {
     let patience = Duration::from_millis(core.settings.evict_after_ms) + BEYOND_EVICTION;
-    let until = forwarded.map_or(Instant::now() + patience, |forwarded| forwarded.until);
-    let mut ring = core.ownership.watch();
+    let longest = if waits { patience.max(WAITING) } else { patience };
+    let started = Instant::now();
+    let until = forwarded.map_or(started + longest, |forwarded| forwarded.until);
+    let (mut ring, mut wait, mut silent) = (core.ownership.watch(), TRY, true);
     loop {
         ring.mark_unchanged();
         let owner = core.ownership.owner(resource);
         if owner == core.manager {
             return Ok(None);
         }
+        // An owner that was told and does not answer may be waiting for gateways; one that is not reached is not.
+        let until = if silent { until } else { until.min(started + patience) };
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Problem::new(
-                ErrorCode::StoreUnavailable,
-                format!(
-                    "the manager that owns this ({}) does not answer; it may have been done or not",
-                    owner.short()
-                ),
-            )
-            .retry_after(Duration::from_secs(1)));
+            return Err(no_answer(owner));
         }
         call.deadline_ms = u64::try_from(left.as_millis()).unwrap_or_default();
         call.epoch = core.epoch();
-        let longest = if waits { WAITING } else { left };
         let tried = tokio::select! {
-            tried = try_owner(core, owner, &call, longest) => tried,
+            tried = try_owner(core, owner, &call, wait.min(left)) => tried,
             // Who is no longer the owner will not, or must not, answer.
             _ = ring.wait_for(|ring| ring.owner(resource) != Some(owner)) => continue,
         };
@@ -171,13 +203,26 @@ async fn deliver(
             Try::Here => return Ok(None),
             // The one that sent it here tries again when the ring has settled.
             Try::Elsewhere if forwarded.is_some() => return Ok(Some(not_mine())),
+            Try::Silent => {
+                wait *= 2;
+                silent = true;
+            }
             Try::Elsewhere => {
+                silent = false;
                 let pause = AGAIN.mul_f64(0.5 + fastrand::f64()).min(left);
                 let changed = ring.wait_for(|ring| ring.owner(resource) != Some(owner));
                 drop(tokio::time::timeout(pause, changed).await);
             }
         }
     }
+}
+
+fn no_answer(owner: ManagerId) -> Problem {
+    let detail = format!(
+        "the manager that owns this ({}) does not answer; it may have been done or not",
+        owner.short()
+    );
+    Problem::new(ErrorCode::StoreUnavailable, detail).retry_after(Duration::from_secs(1))
 }
 
 async fn try_owner(core: &Core, owner: ManagerId, call: &ApiCall, longest: Duration) -> Try {
@@ -187,6 +232,7 @@ async fn try_owner(core: &Core, owner: ManagerId, call: &ApiCall, longest: Durat
         // Without a bus there is no owner to be reached; conditions and fences in the store keep order.
         Err(BusError::Unreachable(_)) if *core.bus.state().borrow() == BusState::Down => Try::Here,
         Err(BusError::TooLarge(_)) => Try::Here,
+        Err(BusError::Timeout { .. }) => Try::Silent,
         Ok(Ok(ApiReply::NotMine { .. }) | Err(_)) | Err(_) => Try::Elsewhere,
     }
 }
@@ -247,28 +293,43 @@ fn has_owner(request: &Request) -> bool {
         .any(|start| path.starts_with(start))
 }
 
-/// The name on the ring of what a request changes: the app, the space, the route's host, or the tokens.
-fn find_resource(parts: &Parts, body: &[u8]) -> Option<String> {
-    let query: Vec<(String, String)> =
-        form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
-    let find = |wanted: &str| query.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+/// The name on the ring of what a request changes: the app, the space, the route's host, or the tokens. Names are decoded, as
+/// handlers read them, so that every way to write one has the same owner. Without a body: if that can be told without.
+fn find_resource(method: &Method, uri: &Uri, body: Option<&[u8]>) -> Option<String> {
     let first = SpaceRef::first();
-    let org = find("org").unwrap_or_else(|| first.org.to_string());
-    let space = find("space").unwrap_or_else(|| first.space.to_string());
-    let mut segments = parts.uri.path().split('/').skip(2);
-    match segments.next()? {
-        "apps" => Some(format!("{org}/{space}/{}", segments.next().filter(|app| !app.is_empty())?)),
+    let org = find_query(uri, "org").unwrap_or_else(|| first.org.to_string());
+    let space = find_query(uri, "space").unwrap_or_else(|| first.space.to_string());
+    let mut segments = uri.path().split('/').skip(2).map(|segment| percent_decode_str(segment).decode_utf8());
+    match &*segments.next()?.ok()? {
+        "apps" => Some(format!("{org}/{space}/{}", segments.next()?.ok().filter(|app| !app.is_empty())?)),
         "lanes" | "space" => Some(format!("{org}/{space}")),
         "routes" => {
             let named = || {
-                let read = serde_json::from_slice::<serde_json::Value>(body).ok()?;
+                let read = serde_json::from_slice::<serde_json::Value>(body?).ok()?;
                 Some(read.get("host")?.as_str()?.to_owned())
             };
-            Some(find("host").or_else(named)?.to_ascii_lowercase())
+            let host =
+                if *method == Method::DELETE { find_query(uri, "host").or_else(named) } else { named() };
+            Some(host?.trim_end_matches('.').to_ascii_lowercase())
         }
         "tokens" => Some("tokens".to_owned()),
         _ => None,
     }
+}
+
+fn find_query(uri: &Uri, wanted: &str) -> Option<String> {
+    let mut query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+    query.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
+}
+
+/// The org for whose sake a request comes.
+fn org_of_uri(uri: &Uri) -> String {
+    find_query(uri, "org").unwrap_or_else(|| SpaceRef::first().org.to_string())
+}
+
+/// Likewise, of a call.
+pub(super) fn org_of(target: &str) -> String {
+    target.parse().as_ref().map(org_of_uri).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -277,7 +338,15 @@ mod tests {
 
     fn resource(target: &str, body: &str) -> Option<String> {
         let (parts, ()) = http::Request::post(target).body(()).unwrap().into_parts();
-        find_resource(&parts, body.as_bytes())
+        find_resource(&parts.method, &parts.uri, Some(body.as_bytes()))
+    }
+
+    #[test]
+    fn a_route_that_goes_is_named_in_the_query() {
+        let (parts, ()) = http::Request::delete("/v1/routes?host=A.%65xample").body(()).unwrap().into_parts();
+        assert_eq!(find_resource(&parts.method, &parts.uri, None).as_deref(), Some("a.example"));
+        let (parts, ()) = http::Request::put("/v1/routes").body(()).unwrap().into_parts();
+        assert_eq!(find_resource(&parts.method, &parts.uri, None), None, "its body has to be read first");
     }
 
     #[test]
@@ -285,11 +354,14 @@ mod tests {
         for (target, body, expected) in [
             ("/v1/apps/shop/releases", "{}", Some("default/default/shop")),
             ("/v1/apps/shop?org=o&space=s", "", Some("o/s/shop")),
+            ("/v1/apps/s%68op/env?org=%6f", "", Some("o/default/shop")),
+            ("/v1/%61pps/shop", "", Some("default/default/shop")),
+            ("/v1/apps/%ff", "", None),
             ("/v1/apps/shop/groups/base/restart", "", Some("default/default/shop")),
             ("/v1/lanes/x?space=s", "", Some("default/s")),
             ("/v1/space", "{}", Some("default/default")),
             ("/v1/routes", r#"{"host":"A.Example","path":"/"}"#, Some("a.example")),
-            ("/v1/routes?host=a.example", "", Some("a.example")),
+            ("/v1/routes", r#"{"host":"a.example."}"#, Some("a.example")),
             ("/v1/routes", "no json", None),
             ("/v1/tokens/x", "", Some("tokens")),
             ("/v1/explain", "{}", None),

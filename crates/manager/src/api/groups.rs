@@ -137,6 +137,9 @@ impl ApiState {
         caller: Caller,
         conditions: &Conditions,
     ) -> Outcome<Response> {
+        if let Some(before) = self.accepted_before(conditions, query.wait, query.wait_timeout).await? {
+            return Ok(before);
+        }
         let group = GroupRef::new(query.app(app)?, name("lane", lane)?);
         let present = self.core.store.get(&group.key()).await?;
         let present = present.ok_or_else(|| no_group(&group.app, &group.lane))?;

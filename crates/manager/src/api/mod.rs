@@ -18,6 +18,7 @@ mod explain;
 mod first_tokens;
 mod forward;
 mod groups;
+mod guarded;
 mod instances;
 mod lanes;
 mod logs;
@@ -47,6 +48,7 @@ pub use view::OperationView;
 
 use crate::blobs::{BlobLimits, Blobs};
 use crate::core::Core;
+pub use crate::core::changes::ChangeLimits;
 use crate::operations::Operations;
 use std::sync::Arc;
 
@@ -59,11 +61,21 @@ pub struct ApiLimits {
     pub failed_auth_per_minute: u32,
     /// Connections at once; further ones wait.
     pub connections: usize,
+    /// Changes that run and wait.
+    pub changes: ChangeLimits,
+    /// Longest time for a request's head.
+    pub head: std::time::Duration,
 }
 
 impl Default for ApiLimits {
     fn default() -> Self {
-        Self { blobs: BlobLimits::default(), failed_auth_per_minute: 20, connections: 4096 }
+        Self {
+            blobs: BlobLimits::default(),
+            failed_auth_per_minute: 20,
+            connections: 4096,
+            changes: ChangeLimits::default(),
+            head: std::time::Duration::from_secs(10),
+        }
     }
 }
 
@@ -76,7 +88,7 @@ pub(crate) struct ApiState {
     /// Other managers, as places of blobs.
     pub(crate) peers: Arc<crate::peers::Peers>,
     /// Requests that may be on their way to other managers.
-    pub(crate) forwards: Arc<tokio::sync::Semaphore>,
+    pub(crate) forwards: crate::core::shares::Shares,
     pub(crate) failures: Arc<auth::Failures>,
     /// Where this API is reached.
     pub(crate) url: String,

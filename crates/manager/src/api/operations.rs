@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use towpath_store::{Expect, StoreError, Write};
 use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
-use towpath_types::{AppName, ErrorCode, Kind, ManagerId, Millis, OperationId, Record};
+use towpath_types::{AppName, ErrorCode, Kind, ManagerId, Millis, OperationId, Record, Revision};
 
 /// Events sent at once.
 const BATCH: usize = 256;
@@ -248,7 +248,31 @@ impl ApiState {
         wait: Option<Wait>,
         wait_timeout: Option<Millis>,
     ) -> Outcome<Response> {
-        let (mut record, mut revision) = self.operations.submit(new, conditions.idempotency.clone()).await?;
+        let (named, until) = (conditions.idempotency.clone(), conditions.until);
+        let (record, revision) = self.operations.submit(new, named, until).await?;
+        self.accepted(record, revision, wait, wait_timeout).await
+    }
+
+    /// The answer to a request that was accepted before, as things stand now.
+    pub(crate) async fn accepted_before(
+        &self,
+        conditions: &Conditions,
+        wait: Option<Wait>,
+        wait_timeout: Option<Millis>,
+    ) -> Outcome<Option<Response>> {
+        let Some(commit) = &conditions.first else { return Ok(None) };
+        let first = super::writing::first(commit)?;
+        let present = self.core.store.get(&first.key).await?.unwrap_or_else(|| first.clone());
+        self.accepted(present, commit.revision, wait, wait_timeout).await.map(Some)
+    }
+
+    async fn accepted(
+        &self,
+        mut record: Record,
+        mut revision: Revision,
+        wait: Option<Wait>,
+        wait_timeout: Option<Millis>,
+    ) -> Outcome<Response> {
         let deadline = Instant::now() + wait_time(wait_timeout);
         if wait.is_some()
             && let Some(changed) = self.wait_for_change(&record, deadline).await
@@ -313,9 +337,8 @@ impl From<SubmitError> for Problem {
             SubmitError::Commit(error) => error.into(),
             SubmitError::Busy => Problem::new(ErrorCode::Busy, "too many operations run at the moment")
                 .retry_after(Duration::from_secs(5)),
-            SubmitError::KeyReused => {
-                Problem::conflict("this Idempotency-Key was used for another request; take a new one")
-            }
+            SubmitError::KeyReused => Problem::key_reused(),
+            SubmitError::Refused(refused) => refused.into(),
             error @ (SubmitError::Unreadable | SubmitError::Broken) => {
                 Problem::new(ErrorCode::Internal, error.to_string())
             }

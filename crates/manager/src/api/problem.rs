@@ -85,6 +85,11 @@ impl Problem {
         Self::new(ErrorCode::NotFound, format!("there is no {what}"))
     }
 
+    /// Two requests have one idempotency key.
+    pub(crate) fn key_reused() -> Self {
+        Self::field("Idempotency-Key", "was used for another request; take a new one")
+    }
+
     /// It collides.
     pub fn conflict(detail: impl Into<String>) -> Self {
         Self::new(ErrorCode::Conflict, detail)
@@ -124,6 +129,7 @@ impl From<StoreError> for Problem {
                     ),
                 );
             }
+            StoreError::KeyReused => return Self::key_reused(),
             StoreError::Unavailable { .. } | StoreError::Fenced(_) => ErrorCode::StoreUnavailable,
             StoreError::Invalid(_) => ErrorCode::Invalid,
             _ => ErrorCode::Internal,

@@ -159,6 +159,9 @@ pub(crate) async fn push(
     conditions: Conditions,
     Doc(body): Doc<PushBody>,
 ) -> Outcome<Response> {
+    if let Some(before) = state.accepted_before(&conditions, query.wait, query.wait_timeout).await? {
+        return Ok(before);
+    }
     let app = query.app(&app)?;
     state.space_exists(&query.space()).await?;
     let source = body.source.ok_or_else(|| Problem::field("source", "is needed"))?;
@@ -201,6 +204,9 @@ pub(crate) async fn rollback(
     conditions: Conditions,
     Doc(body): Doc<RollbackBody>,
 ) -> Outcome<Response> {
+    if let Some(before) = state.accepted_before(&conditions, query.wait, query.wait_timeout).await? {
+        return Ok(before);
+    }
     let app = query.app(&app)?;
     let lane = body.lane.unwrap_or_else(LaneName::base);
     let group = GroupRef::new(app, lane);

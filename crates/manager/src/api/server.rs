@@ -63,7 +63,7 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         blobs,
         operations: operations.clone(),
         peers,
-        forwards: Arc::new(tokio::sync::Semaphore::new(super::forward::MOST_FORWARDED)),
+        forwards: crate::core::shares::Shares::new(super::forward::MOST_FORWARDED),
         failures: Arc::new(Failures::new(settings.limits.failed_auth_per_minute)),
         probe: Arc::default(),
         documents: Arc::new(router::Documents::make()),
@@ -87,7 +87,8 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         pages,
     ];
     let connections = settings.limits.connections.max(1);
-    let serving = vitals::spawn(&core, accept::serve(listener, router, connections, stopping));
+    let serving =
+        vitals::spawn(&core, accept::serve(listener, router, (connections, settings.limits.head), stopping));
     tracing::info!(%address, "the API listens");
     Ok(ApiServer { address, stop, serving, background })
 }

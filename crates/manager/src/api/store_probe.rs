@@ -1,4 +1,5 @@
-//! Whether the store can be read and written now, found out by doing both.
+//! Whether the store can be read and written now. It is found out without writing: a heartbeat that was sent from here would
+//! keep a manager alive whose own heartbeats have stopped.
 
 use crate::core::Core;
 use serde::Serialize;
@@ -70,12 +71,16 @@ async fn probe(core: &Core) -> Found {
     }
 }
 
-/// Goes the way of every commit, without changing anything; and writes a heartbeat, for which there has to be room.
+/// Goes the way of every commit, without changing anything; that there is room to write is known from the heartbeats.
 async fn write(core: &Core) -> Result<(), String> {
     let fence = core.fence().ok_or("this manager is not a member at the moment; changes have to wait")?;
     let nothing = Transaction { writes: Vec::new(), fence: Some(fence), idempotency: None };
-    let (line, row) = tokio::join!(in_time(core.store.commit(nothing)), in_time(core.store.heartbeat(fence)));
-    line.map(drop).and(row).map_err(|why| format!("writes fail: {why}"))
+    in_time(core.store.commit(nothing)).await.map_err(|why| format!("writes fail: {why}"))?;
+    match core.heartbeat_trouble() {
+        Some(why) => Err(format!("writes fail: {why}")),
+        None if !core.may_act() => Err("this manager's heartbeats have stopped".into()),
+        None => Ok(()),
+    }
 }
 
 async fn in_time<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
@@ -83,5 +88,47 @@ async fn in_time<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("the store does not answer within {} s", PATIENCE.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::ManagerSettings;
+    use std::sync::Arc;
+    use towpath_bus::MemoryBus;
+    use towpath_store::{Fence, MemoryStore, Store};
+    use towpath_types::{Incarnation, ManagerId};
+
+    #[tokio::test(start_paused = true)]
+    async fn asking_whether_a_manager_is_ready_does_not_keep_it_alive() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(MemoryStore::new(1_000, 100));
+        let manager = ManagerId::mint(1, [1; 10]);
+        let core =
+            Core::new(ManagerSettings::new(dir.path()), store.clone(), Arc::new(MemoryBus::new()), manager);
+        let fence = Fence { manager, incarnation: Incarnation(1) };
+        let row = ManagerRow {
+            manager,
+            incarnation: fence.incarnation,
+            address: String::new(),
+            version: String::new(),
+            started_ms: 0,
+            silent_ms: 0,
+            evicted: false,
+        };
+        store.register_manager(&row).await.unwrap();
+        core.set_fence(Some(fence));
+        let probe = StoreProbe::default();
+        assert_eq!(probe.look(&core).await.store.state, StoreState::Up);
+        // Its heartbeats have stopped, and somebody asks every second.
+        for _ in 0..7 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            probe.look(&core).await;
+        }
+        assert_eq!(store.managers().await.unwrap()[0].silent_ms, 7_000);
+        let found = probe.look(&core).await.store;
+        assert_eq!(found.state, StoreState::Degraded, "{found:?}");
+        assert!(found.why.contains("heartbeats"), "{found:?}");
     }
 }

@@ -3,9 +3,11 @@
 use super::ApiState;
 use super::auth::Caller;
 use super::edge::{REVISION, WAITED};
+use super::forward::Forwarded;
 use super::problem::{Outcome, Problem};
 use super::query::Wait;
 use super::reading::{etag, names};
+use crate::core::changes::Refused;
 use crate::error::CommitError;
 use axum::Json;
 use axum::extract::FromRequestParts;
@@ -15,13 +17,20 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
-use towpath_store::{Commit, Expect, StoreError, Write};
+use tokio::time::Instant;
+use towpath_store::{Commit, Expect, Idempotency, StoreError, Write};
 use towpath_types::{ErrorCode, Generation, Millis, Record, Revision};
 
 /// Marks a mutation that may be sent again.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Longest time to wait for gateways.
 const MAX_WAIT: Duration = Duration::from_secs(120);
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        Problem::new(ErrorCode::Busy, refused.to_string()).retry_after(Duration::from_secs(1))
+    }
+}
 
 impl From<CommitError> for Problem {
     fn from(error: CommitError) -> Self {
@@ -44,18 +53,44 @@ impl From<CommitError> for Problem {
 pub(crate) struct Conditions {
     if_match: Option<HeaderValue>,
     create_only: bool,
-    /// Key, made unique by caller, method and path.
-    pub(crate) idempotency: Option<String>,
+    /// Key, made unique by caller, method and path, with the digest of the body.
+    pub(crate) idempotency: Option<Idempotency>,
+    /// What the first request with this key did. Its conditions held then, and do not count any more.
+    pub(crate) first: Option<Commit>,
+    /// Nothing is begun after this.
+    pub(crate) until: Option<Instant>,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Conditions {
+/// The body of a request that may be sent again.
+#[derive(Debug, Clone)]
+pub(crate) struct SentBody(pub(crate) bytes::Bytes);
+
+impl FromRequestParts<ApiState> for Conditions {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Outcome<Self> {
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Outcome<Self> {
         let caller = parts.extensions.get::<Caller>().map(|caller| caller.name.clone()).unwrap_or_default();
         let path = parts.uri.path_and_query().map(http::uri::PathAndQuery::as_str).unwrap_or_default();
-        Self::read(&parts.headers, &caller, parts.method.as_str(), path)
+        let mut conditions = Self::read(&parts.headers, &caller, parts.method.as_str(), path)?;
+        conditions.until = parts.extensions.get::<Forwarded>().map(|forwarded| forwarded.until);
+        if let Some(named) = &mut conditions.idempotency {
+            // With the key in it, so that the digest of a secret tells nothing.
+            let digest = |SentBody(body): &SentBody| digest_of([named.key.as_bytes(), body]);
+            named.request = parts.extensions.get::<SentBody>().map(digest);
+            conditions.first = state.core.store.answered(named).await?;
+        }
+        Ok(conditions)
     }
+}
+
+/// Hex digest of parts that cannot run into each other.
+fn digest_of<const N: usize>(parts: [&[u8]; N]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    towpath_types::Digest::from_bytes(hash.finalize().into()).hex()
 }
 
 impl Conditions {
@@ -64,17 +99,13 @@ impl Conditions {
             if !(1..=128).contains(&value.len()) || !value.as_bytes().iter().all(u8::is_ascii_graphic) {
                 return Err(Problem::field("Idempotency-Key", "has to be 1 to 128 visible ASCII characters"));
             }
-            let mut hash = Sha256::new();
-            for part in [caller.as_bytes(), method.as_bytes(), path.as_bytes(), value.as_bytes()] {
-                hash.update((part.len() as u64).to_be_bytes());
-                hash.update(part);
-            }
-            Ok(towpath_types::Digest::from_bytes(hash.finalize().into()).hex())
+            Ok(digest_of([caller.as_bytes(), method.as_bytes(), path.as_bytes(), value.as_bytes()]).into())
         });
         Ok(Self {
             if_match: headers.get(header::IF_MATCH).cloned(),
             create_only: headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*"),
             idempotency: idempotency.transpose()?,
+            ..Self::default()
         })
     }
 
@@ -85,6 +116,9 @@ impl Conditions {
 
     /// Checks the conditions against what is there; the expectation for the write.
     pub(crate) fn check(&self, present: Option<&Record>) -> Outcome<Expect> {
+        if self.first.is_some() {
+            return Ok(Expect::Any);
+        }
         if self.create_only && present.is_some() {
             return Err(Problem::new(
                 ErrorCode::StaleRevision,
@@ -115,6 +149,16 @@ impl Conditions {
         named.map(|_| present.generation)
     }
 
+    /// Whether the first request with this key made what it is about.
+    pub(crate) fn has_made(&self) -> bool {
+        let made = |commit: &Commit, record: &Record| {
+            record.generation == Generation(1) && record.revision == commit.revision
+        };
+        self.first.as_ref().is_some_and(|commit| {
+            commit.records.first().and_then(Option::as_ref).is_some_and(|record| made(commit, record))
+        })
+    }
+
     /// The problem with a commit that lost a race.
     pub(crate) fn lost(&self, error: CommitError) -> Problem {
         match error {
@@ -128,7 +172,8 @@ impl Conditions {
 
 impl ApiState {
     /// Reads a resource, decides the writes, commits them; again when somebody else was faster, unless the client
-    /// gave a condition. With an idempotency key only the first request takes effect.
+    /// gave a condition. With an idempotency key only the first request takes effect. Changes of one resource are made one
+    /// at a time, in the order in which they came.
     pub(crate) async fn change<F>(
         &self,
         key: &towpath_types::resource::Key,
@@ -138,6 +183,10 @@ impl ApiState {
     where
         F: FnMut(Option<&Record>, Expect) -> Outcome<Vec<Write>>,
     {
+        if let Some(first) = &conditions.first {
+            return Ok(first.clone());
+        }
+        let _turn = self.core.changes.enter(key, conditions.until).await?;
         for _ in 0..12 {
             let present = self.core.store.get(key).await?;
             let expect = conditions.check(present.as_ref())?;

@@ -3,7 +3,7 @@
 use super::Core;
 use crate::error::CommitError;
 use std::time::Duration;
-use towpath_store::{Commit, StoreError, Transaction, Write};
+use towpath_store::{Commit, Idempotency, StoreError, Transaction, Write};
 use towpath_types::resource::Key;
 use towpath_types::{Record, Revision};
 
@@ -20,7 +20,7 @@ impl Core {
     pub async fn commit_once(
         &self,
         writes: Vec<Write>,
-        idempotency: Option<String>,
+        idempotency: Option<Idempotency>,
     ) -> Result<Commit, CommitError> {
         let fence = self.fence_to_write().ok_or(CommitError::NotMember)?;
         match self.store.commit(Transaction { writes, fence: Some(fence), idempotency }).await {

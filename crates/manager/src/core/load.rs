@@ -2,11 +2,9 @@
 
 use std::sync::atomic::AtomicU64;
 
-/// The counters.
+/// The counters. (Changes that wait are counted by [`super::changes::Changes`] itself.)
 #[derive(Debug, Default)]
 pub struct Load {
-    /// Changes that wait for their turn.
-    pub(crate) changes: AtomicU64,
     /// Operations that run.
     pub(crate) operations: AtomicU64,
 }

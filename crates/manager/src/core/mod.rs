@@ -5,6 +5,7 @@
 
 mod barrier;
 pub mod cache;
+pub mod changes;
 pub mod clock;
 mod commit;
 pub mod keys;
@@ -14,6 +15,7 @@ pub mod outcome;
 pub mod ownership;
 pub mod placing;
 mod routing_view;
+pub(crate) mod shares;
 pub mod soft;
 
 use crate::settings::ManagerSettings;
@@ -26,7 +28,7 @@ use soft::SoftState;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
@@ -74,6 +76,10 @@ pub struct Core {
     api_address: OnceLock<SocketAddr>,
     /// How much there is to do.
     pub load: load::Load,
+    /// Changes that wait for their turn.
+    pub changes: changes::Changes,
+    /// What the last heartbeat failed with; `None` = it arrived.
+    heartbeat_trouble: Mutex<Option<String>>,
     epoch: AtomicU64,
     /// The epoch at which this manager joined: what was sent to it before is not for this membership.
     pub(crate) joined_epoch: AtomicU64,
@@ -96,6 +102,7 @@ impl Core {
     ) -> Arc<Self> {
         let clock = Arc::new(Clock::start());
         let starts = settings.rollout.start_limits();
+        let changes = changes::Changes::new(settings.limits.changes.clone());
         Arc::new(Self {
             settings,
             store,
@@ -111,6 +118,8 @@ impl Core {
             standing: watch::Sender::new(None),
             api_address: OnceLock::new(),
             load: load::Load::default(),
+            changes,
+            heartbeat_trouble: Mutex::default(),
             epoch: AtomicU64::new(0),
             joined_epoch: AtomicU64::new(0),
             newest_operation_ms: AtomicU64::new(0),
@@ -179,8 +188,24 @@ impl Core {
 
     /// Does work for one membership: what it writes after that has ended is refused, even when this manager is a member
     /// anew by then.
-    pub(crate) fn acting<F: Future>(&self, fence: Fence, work: F) -> impl Future<Output = F::Output> {
+    pub(crate) fn acting<F: Future>(
+        &self,
+        fence: Fence,
+        work: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
         ACTING.scope(fence, work)
+    }
+
+    /// A future that does work for the membership for which the present one does. A task that is spawned knows nothing of
+    /// the one that spawned it, so what it writes is to be wrapped in this.
+    pub(crate) fn acting_on<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        let fence = ACTING.try_with(|fence| *fence).ok();
+        async move {
+            match fence {
+                Some(fence) => ACTING.scope(fence, work).await,
+                None => work.await,
+            }
+        }
     }
 
     /// The fence for a write: that of the membership for which the present work is done.
@@ -190,6 +215,16 @@ impl Core {
             Ok(fence) if fence != present => None,
             _ => Some(present),
         }
+    }
+
+    /// Notes how the last heartbeat went.
+    pub(crate) fn note_heartbeat(&self, trouble: Option<String>) {
+        *self.heartbeat_trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// What the last heartbeat failed with; `None` = it arrived.
+    pub(crate) fn heartbeat_trouble(&self) -> Option<String> {
+        self.heartbeat_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Where others reach this manager's API, for example `http://10.0.0.1:7700`.

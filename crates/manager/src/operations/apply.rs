@@ -240,7 +240,7 @@ impl Operations {
         let name = format!("operation {} step {step} {}", job.id, logs::fingerprint(&read));
         let mut attempt = 0;
         let commit = loop {
-            match self.core.commit_once(writes.clone(), Some(name.clone())).await {
+            match self.core.commit_once(writes.clone(), Some(name.as_str().into())).await {
                 Err(error) if error.is_transient() && attempt < ATTEMPTS => {
                     attempt += 1;
                     tokio::time::sleep(Duration::from_millis(50 << attempt.min(5))).await;

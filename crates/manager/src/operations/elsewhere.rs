@@ -30,7 +30,7 @@ pub(crate) async fn serve(operations: &Arc<Operations>) -> Result<JoinHandle<()>
     let core = operations.core.clone();
     let mut questions = core.bus.subscribe(&subject::service(SERVICE, core.manager)).await?;
     let operations = operations.clone();
-    Ok(tokio::spawn(async move {
+    Ok(crate::vitals::spawn(&core.clone(), async move {
         let mut answering = JoinSet::new();
         loop {
             tokio::select! {
@@ -39,7 +39,7 @@ pub(crate) async fn serve(operations: &Arc<Operations>) -> Result<JoinHandle<()>
                         let operations = operations.clone();
                         answering.spawn(async move { operations.answer(question).await });
                     }
-                    None => return,
+                    None => return core.vitals.broke("the subscription to questions has ended".into()),
                 },
                 Some(_) = answering.join_next() => {}
                 () = core.stopped() => return,

@@ -39,6 +39,7 @@ pub(crate) use urls::{RouteIndex, automatic_host, url};
 
 use crate::blobs::Blobs;
 use crate::core::Core;
+use crate::core::changes::Refused;
 use crate::core::keys::{self, GroupRef};
 use crate::error::CommitError;
 use futures::FutureExt;
@@ -49,7 +50,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use towpath_store::{Commit, Expect, Write};
+use tokio::time::Instant;
+use towpath_store::{Commit, Expect, Idempotency, Write};
 use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
 use towpath_types::{AppRef, Digest, ErrorCode, Generation, LaneName, OperationId, Record, Revision};
 
@@ -98,6 +100,9 @@ pub enum SubmitError {
     /// Too much work is waiting.
     #[error("too many operations run at the moment")]
     Busy,
+    /// Too much waits for a turn.
+    #[error("too many changes wait")]
+    Refused(#[from] Refused),
     /// The idempotency key belongs to another request.
     #[error("this idempotency key was used for another request")]
     KeyReused,
@@ -125,22 +130,26 @@ impl Operations {
     }
 
     /// Stores a new operation and starts it. With an idempotency key that is known: the operation of the first request.
-    /// Goes on when its caller goes away: what is stored is to be run.
+    /// Goes on when its caller goes away: what is stored is to be run. Nothing is begun after `until`.
     pub async fn submit(
         self: &Arc<Self>,
         new: NewOperation,
-        idempotency: Option<String>,
+        idempotency: Option<Idempotency>,
+        until: Option<Instant>,
     ) -> Result<(Record, Revision), SubmitError> {
         let operations = self.clone();
-        let submitting = tokio::spawn(async move { operations.submit_now(new, idempotency).await });
+        let submitting = async move { operations.submit_now(new, idempotency, until).await };
+        let submitting = tokio::spawn(self.core.acting_on(submitting));
         submitting.await.unwrap_or(Err(SubmitError::Broken))
     }
 
     async fn submit_now(
         self: &Arc<Self>,
         new: NewOperation,
-        idempotency: Option<String>,
+        idempotency: Option<Idempotency>,
+        until: Option<Instant>,
     ) -> Result<(Record, Revision), SubmitError> {
+        let _turn = self.core.changes.enter(&keys::app_key(&new.app), until).await?;
         let slot = self.slots.clone().try_acquire_owned().map_err(|_| SubmitError::Busy)?;
         let id = self.core.mint_operation();
         let asked = Asked::new(id, new.input, new.expected);
@@ -166,7 +175,7 @@ impl Operations {
         let in_two = idempotency.is_some() && asked.has_values();
         let first = if in_two { &blank } else { &whole };
         let write = put(Expect::Absent, first, serde_json::to_value(OperationStatus::default()).ok());
-        let fence = self.core.fence().ok_or(CommitError::NotMember)?;
+        let fence = self.core.fence_to_write().ok_or(CommitError::NotMember)?;
         let starting = self.starting(id);
         let commit = self.core.commit_once(vec![write], idempotency).await?;
         let record = commit.records.into_iter().next().flatten().ok_or(SubmitError::Unreadable)?;
@@ -306,12 +315,14 @@ impl Operations {
                 Ok(Ok(commit)) => return job.saw(&commit),
                 Err(_) => {
                     let core = self.core.clone();
-                    tokio::spawn(async move {
+                    let storing = async move {
                         tokio::select! {
                             _ = commit_at_last(&core, &write) => {}
                             () = core.stopped() => {}
                         }
-                    });
+                    };
+                    // When this membership is over, the end is for whoever takes the operation up.
+                    tokio::spawn(self.core.acting(job.fence, storing));
                     return;
                 }
             }

@@ -55,8 +55,8 @@ impl Stored {
 
 /// Starts watching. What was left behind is taken up by [`Operations::resume`] first.
 pub(crate) fn spawn(operations: Arc<Operations>) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        let core = operations.core.clone();
+    let core = operations.core.clone();
+    crate::vitals::spawn(&core.clone(), async move {
         tokio::select! {
             () = run(&operations) => {}
             () = core.stopped() => {}
@@ -156,7 +156,8 @@ impl Operations {
         if !self.is_left(&stored).await {
             return false;
         }
-        match self.claim(stored).await {
+        let Some(fence) = self.core.fence() else { return false };
+        match self.core.acting(fence, self.claim(stored)).await {
             Ok(Some(claimed)) => {
                 self.resume_one(claimed).await;
                 true

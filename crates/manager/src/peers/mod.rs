@@ -22,6 +22,8 @@ use towpath_types::{Digest, ManagerId};
 pub(crate) const PEER: ::http::HeaderName = ::http::HeaderName::from_static("towpath-peer");
 /// Longest wait for a peer's word whether it has a blob.
 const ANSWER: Duration = Duration::from_secs(2);
+/// Pause after which the next peer is asked, when one has not said yet whether it has a blob.
+const STAGGER: Duration = Duration::from_millis(300);
 /// Longest silence of a peer that sends one.
 const SILENCE: Duration = Duration::from_secs(20);
 /// Longest wait for a second copy.
@@ -50,46 +52,39 @@ impl Peers {
         others.map(|member| (member.row.manager, member.row.address.clone())).collect()
     }
 
-    fn token(&self) -> Option<String> {
-        let file = self.core.settings.cell_token_file.as_ref()?;
-        let text = std::fs::read_to_string(file);
+    async fn token(&self) -> Option<String> {
+        let file = self.core.settings.cell_token_file.clone()?;
+        let read = self.core.settings.file_work(move || std::fs::read_to_string(file)).await;
+        let text = read.unwrap_or_else(|_| Err(std::io::Error::other("reading broke off")));
         text.inspect_err(
             |error| tracing::warn!(%error, "the cells' token cannot be read; peers are not asked"),
         )
         .ok()
     }
 
+    /// Asks one after another, those first that are likely to have it; the next one when the one before has not, or is slow to
+    /// say so.
     async fn fetch_one(&self, blobs: &Blobs, (kind, digest): Key) -> bool {
-        let Some(token) = self.token() else { return false };
+        let Some(token) = self.token().await else { return false };
         let path = path_of(kind, &digest);
-        let mut asked: FuturesUnordered<_> = self
-            .addresses()
-            .into_iter()
-            .map(|(manager, address)| {
+        let mut next = self.likely(&digest).into_iter();
+        let mut asked = FuturesUnordered::new();
+        loop {
+            if let Some((manager, address)) = next.next() {
                 let ask = http::Ask {
                     method: Method::GET,
                     path: path.clone(),
                     token: token.trim().to_owned(),
                     peer: Some(self.core.manager),
                 };
-                async move {
-                    let answer = tokio::time::timeout(ANSWER, http::send(&address, ask)).await;
-                    match answer {
-                        Ok(Ok(response)) if response.status() == StatusCode::OK => {
-                            Some((manager, response.into_body()))
-                        }
-                        Ok(Ok(_)) => None,
-                        Ok(Err(error)) => {
-                            tracing::debug!(%manager, %error, "a peer could not be asked for a blob");
-                            None
-                        }
-                        Err(_) => None,
-                    }
-                }
-            })
-            .collect();
-        while let Some(found) = asked.next().await {
-            let Some((manager, body)) = found else { continue };
+                asked.push(ask_one(manager, address, ask));
+            } else if asked.is_empty() {
+                return false;
+            }
+            let pause = if next.len() == 0 { ANSWER * 2 } else { STAGGER };
+            let Ok(Some(Some((manager, body)))) = tokio::time::timeout(pause, asked.next()).await else {
+                continue;
+            };
             let upload = match blobs.begin_upload(kind, digest) {
                 Ok(upload) => upload,
                 Err(error) => {
@@ -103,18 +98,35 @@ impl Peers {
             }
             tracing::warn!(%digest, from = %manager, "fetching a blob broke off");
         }
-        false
+    }
+
+    /// The other managers, that with the second copy first.
+    fn likely(&self, digest: &Digest) -> Vec<(ManagerId, String)> {
+        let mut others = self.addresses();
+        let mut first = Vec::new();
+        for manager in self.places(digest) {
+            if let Some(at) = others.iter().position(|(other, _)| *other == manager) {
+                first.push(others.remove(at));
+            }
+        }
+        first.extend(others);
+        first
+    }
+
+    /// The same managers whoever asks, so that a blob does not spread further than it has to.
+    fn places(&self, digest: &Digest) -> impl Iterator<Item = ManagerId> {
+        let hex = digest.hex();
+        (0..32).map(move |n| self.core.ownership.owner(&format!("{hex}/{n}")))
     }
 
     /// Has a second manager fetch what this one was just given. Best effort, and not waited for without end.
     pub(crate) async fn copy(&self, kind: BlobKind, digest: Digest) {
-        let Some(token) = self.token() else { return };
+        let Some(token) = self.token().await else { return };
         let others = self.addresses();
-        let hex = digest.hex();
-        // The same one whoever asks, so that a blob does not spread further than it has to.
-        let chosen = (0..32).map(|n| self.core.ownership.owner(&format!("{hex}/{n}")));
-        let Some((manager, address)) =
-            chosen.filter_map(|manager| others.iter().find(|(other, _)| *other == manager)).next()
+        let Some((manager, address)) = self
+            .places(&digest)
+            .filter_map(|manager| others.iter().find(|(other, _)| *other == manager))
+            .next()
         else {
             return;
         };
@@ -149,6 +161,18 @@ impl Elsewhere for Peers {
         let _turn = turn.lock().await;
         // Whoever was before may have brought it.
         blobs.find_here(kind, &digest).await.is_some() || self.fetch_one(blobs, (kind, digest)).await
+    }
+}
+
+/// What a manager sends of a blob; `None` = it has none, or does not answer.
+async fn ask_one(manager: ManagerId, address: String, ask: http::Ask) -> Option<(ManagerId, Incoming)> {
+    match tokio::time::timeout(ANSWER, http::send(&address, ask)).await {
+        Ok(Ok(response)) if response.status() == StatusCode::OK => Some((manager, response.into_body())),
+        Ok(Ok(_)) | Err(_) => None,
+        Ok(Err(error)) => {
+            tracing::debug!(%manager, %error, "a peer could not be asked for a blob");
+            None
+        }
     }
 }
 

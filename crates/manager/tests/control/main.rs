@@ -9,7 +9,7 @@
 
 mod cells;
 mod faults;
-#[allow(dead_code, reason = "each test binary uses a part")]
+#[allow(dead_code, unused_imports, reason = "each test binary uses a part")]
 mod fleet;
 mod gateways;
 mod rollout;

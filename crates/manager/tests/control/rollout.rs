@@ -147,15 +147,15 @@ async fn a_cell_with_many_instances_gets_them_in_pages_of_one_revision() {
     let group = fleet.make_app("shop", 0).await;
     fleet
         .change(&group, |spec| {
-            spec.count = 900;
+            spec.count = 300;
             spec.limits.memory = Some(towpath_types::ByteSize::mib(1));
             // Long enough that a page holds only a part.
-            spec.env.insert("LONG".into(), "x".repeat(1000));
+            spec.env.insert("LONG".into(), "x".repeat(3000));
         })
         .await;
-    until("all are told", || cell.specs().len() == 900).await;
+    until("all are told", || cell.specs().len() == 300).await;
     assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
-    assert_eq!(gateway.endpoints().len(), 900);
+    assert_eq!(gateway.endpoints().len(), 300);
     let ordinals: BTreeSet<u32> = cell.specs().iter().map(|spec| spec.ordinal).collect();
-    assert_eq!(ordinals.len(), 900);
+    assert_eq!(ordinals.len(), 300);
 }

@@ -8,7 +8,11 @@
 )]
 
 #[path = "../control/fleet/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests of the control loops, which need more of it")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "shared with the tests of the control loops, which need more of it"
+)]
 mod fleet;
 
 mod access;
@@ -17,9 +21,12 @@ mod changes;
 mod client;
 mod conditions;
 mod faults;
+mod framing;
 mod logs;
+mod managers;
 mod platform;
 mod push;
+mod repeats;
 mod resources;
 mod secrets;
 mod stager;

@@ -243,7 +243,7 @@ async fn a_push_with_an_idempotency_key_is_done_once() {
     assert_eq!(first.json()["id"], again.json()["id"]);
     platform.end_of(&again).await;
     let other = api.post("/v1/apps/shop/releases", json!({"source": source, "instances": 3})).await;
-    assert_eq!(other.code(), "conflict", "{}", other.text());
+    assert_eq!(other.code(), "invalid", "{}", other.text());
     let operations = platform.api().get("/v1/operations?app=shop").await.json();
     assert_eq!(operations["items"].as_array().unwrap().len(), 1);
 }

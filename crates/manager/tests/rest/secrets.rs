@@ -79,9 +79,9 @@ async fn a_repeated_request_is_known_without_its_values_being_kept() {
     let again = api.post(path, body(SECRET)).await;
     assert_eq!((again.status, id_of(&again)), (StatusCode::ACCEPTED, id_of(&first)));
     let other = api.post(path, body("another")).await;
-    assert_eq!(other.code(), "conflict", "{}", other.text());
+    assert_eq!(other.code(), "invalid", "{}", other.text());
     // What the store remembers of the key is the first answer, which is asked for here as it is.
-    let idempotency = Some(remembered_as("POST", path, "push-1"));
+    let idempotency = Some(remembered_as("POST", path, "push-1").into());
     let asked = Transaction { writes: Vec::new(), fence: None, idempotency };
     let remembered = format!("{:?}", platform.store.commit(asked).await.unwrap());
     assert!(remembered.contains(&id_of(&first)) && !remembered.contains(SECRET), "{remembered}");

@@ -5,7 +5,9 @@ use super::world::{Gate, World};
 use async_trait::async_trait;
 use std::sync::Arc;
 use tokio::sync::watch;
-use towpath_store::{Change, Commit, Fence, ManagerRow, Page, Query, Store, StoreError, Transaction};
+use towpath_store::{
+    Change, Commit, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction,
+};
 use towpath_types::resource::Key;
 use towpath_types::{ManagerId, Record, Revision};
 
@@ -66,6 +68,12 @@ impl Store for Disk {
         if answer.is_ok() && self.world.happens(self.world.weather().uncertain) {
             return self.come(Err(unavailable("the answer was lost", true))).await;
         }
+        self.come(answer).await
+    }
+
+    async fn answered(&self, idempotency: &Idempotency) -> Result<Option<Commit>, StoreError> {
+        self.go().await?;
+        let answer = self.audit.store().answered(idempotency).await;
         self.come(answer).await
     }
 

@@ -2,7 +2,7 @@
 
 use super::rows::bigint;
 use crate::decide::{self, Stand, View};
-use crate::document;
+use crate::document::{self, Remembered};
 use crate::{Commit, Fence, StoreError, Transaction};
 use std::collections::{BTreeMap, HashMap};
 use towpath_types::resource::Key;
@@ -18,7 +18,7 @@ pub(super) struct Loaded {
     pub(super) ids: Vec<String>,
     /// Managers that are not evicted.
     pub(super) managers: HashMap<ManagerId, Incarnation>,
-    pub(super) first_results: HashMap<String, Commit>,
+    pub(super) first_results: HashMap<String, Remembered>,
 }
 
 /// What has to be written, and what the writers are told once it is committed.
@@ -120,15 +120,16 @@ struct Deciding {
     view: View,
     now_ms: u64,
     managers: HashMap<ManagerId, Incarnation>,
-    first_results: HashMap<String, Commit>,
+    first_results: HashMap<String, Remembered>,
     plan: Plan,
 }
 
 impl Deciding {
     fn decide(&mut self, transaction: &Transaction) -> Result<Commit, StoreError> {
-        let first = transaction.idempotency.as_ref().and_then(|key| self.first_results.get(key));
-        if let Some(first) = first {
-            return Ok(first.clone());
+        if let Some(named) = &transaction.idempotency
+            && let Some(first) = self.first_results.get(&named.key)
+        {
+            return first.answer(named);
         }
         if let Some(Fence { manager, incarnation }) = transaction.fence
             && self.managers.get(&manager) != Some(&incarnation)
@@ -143,10 +144,10 @@ impl Deciding {
             self.plan.states.insert(key, record);
         }
         self.plan.revision = decision.commit.revision;
-        if let Some(key) = &transaction.idempotency {
-            let text = document::result_text(&decision.commit.records);
-            self.plan.remembered.push((key.clone(), decision.commit.revision, text));
-            self.first_results.insert(key.clone(), decision.commit.clone());
+        if let Some(named) = &transaction.idempotency {
+            let remembered = Remembered::new(&decision.commit, named);
+            self.plan.remembered.push((named.key.clone(), decision.commit.revision, remembered.text()));
+            self.first_results.insert(named.key.clone(), remembered);
         }
         Ok(decision.commit)
     }

@@ -5,7 +5,7 @@ use super::error::Failure;
 use super::link::Link;
 use super::rows::{COLUMNS, Columns, bigint, unsigned};
 use crate::decide;
-use crate::document;
+use crate::document::Remembered;
 use crate::{StoreError, Transaction};
 use futures::future::{BoxFuture, join_all};
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub(super) const LOCK: &str =
 const TAKEN: &str = "SELECT id FROM towpath.resources WHERE id = ANY ($1)";
 const STANDING: &str =
     "SELECT manager, incarnation FROM towpath.managers WHERE manager = ANY ($1) AND NOT evicted";
-const RESULTS: &str = "SELECT key, revision, records FROM towpath.idempotency WHERE key = ANY ($1)
+pub(super) const RESULTS: &str = "SELECT key, revision, records FROM towpath.idempotency WHERE key = ANY ($1)
     AND at_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $2";
 const DELETE: &str = "DELETE FROM towpath.resources r
     USING unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS k (kind, org, space, name)
@@ -54,7 +54,7 @@ pub(super) async fn load(link: &Link, transactions: &[&Transaction]) -> Result<L
     let managers: BTreeSet<String> = fences.map(|fence| fence.manager.to_string()).collect();
     let managers: Vec<String> = managers.into_iter().collect();
     let once: Vec<&str> =
-        transactions.iter().filter_map(|transaction| transaction.idempotency.as_deref()).collect();
+        transactions.iter().filter_map(|t| t.idempotency.as_ref()).map(|named| named.key.as_str()).collect();
     let records = format!(
         "SELECT {COLUMNS} FROM towpath.resources r
          JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS k (kind, org, space, name)
@@ -96,7 +96,7 @@ pub(super) async fn load(link: &Link, transactions: &[&Transaction]) -> Result<L
     for row in results? {
         let (key, revision, records): (String, i64, &str) =
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        loaded.first_results.insert(key, document::first_result(unsigned(revision), records)?);
+        loaded.first_results.insert(key, Remembered::read(unsigned(revision), records)?);
     }
     Ok(loaded)
 }

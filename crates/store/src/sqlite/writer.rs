@@ -4,8 +4,8 @@
 use super::error::{from_commit, from_sqlite};
 use super::{managers, rows};
 use crate::decide::{self, Stand, View};
-use crate::document;
-use crate::{Commit, StoreError, Transaction};
+use crate::document::Remembered;
+use crate::{Commit, Idempotency, StoreError, Transaction};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,27 +87,36 @@ impl Batch<'_> {
     }
 
     fn first_result(&self, transaction: &Transaction, now_ms: u64) -> Result<Option<Commit>, StoreError> {
-        let Some(key) = &transaction.idempotency else { return Ok(None) };
-        let oldest = now_ms.saturating_sub(IDEMPOTENCY_MS);
-        let found: Option<(u64, String)> = self
-            .connection
-            .prepare_cached("SELECT revision, records FROM idempotency WHERE key = ? AND at_ms > ?")
-            .and_then(|mut statement| {
-                statement.query_row(params![key, oldest], |row| Ok((row.get(0)?, row.get(1)?))).optional()
-            })
-            .map_err(from_sqlite)?;
-        found.map(|(revision, records)| document::first_result(revision, &records)).transpose()
+        let Some(named) = &transaction.idempotency else { return Ok(None) };
+        answered(self.connection, named, now_ms)
     }
 
     fn remember(&self, transaction: &Transaction, commit: &Commit, now_ms: u64) -> Result<(), StoreError> {
-        let Some(key) = &transaction.idempotency else { return Ok(()) };
-        let records = document::result_text(&commit.records);
+        let Some(named) = &transaction.idempotency else { return Ok(()) };
+        let (key, records) = (&named.key, Remembered::new(commit, named).text());
         self.connection
             .prepare_cached("INSERT OR REPLACE INTO idempotency VALUES (?, ?, ?, ?)")
             .and_then(|mut statement| statement.execute(params![key, commit.revision.0, records, now_ms]))
             .map_err(from_sqlite)
             .map(drop)
     }
+}
+
+/// The commit that was made under a key.
+pub(super) fn answered(
+    connection: &Connection,
+    named: &Idempotency,
+    now_ms: u64,
+) -> Result<Option<Commit>, StoreError> {
+    let oldest = now_ms.saturating_sub(IDEMPOTENCY_MS);
+    let found: Option<(u64, String)> = connection
+        .prepare_cached("SELECT revision, records FROM idempotency WHERE key = ? AND at_ms > ?")
+        .and_then(|mut statement| {
+            statement.query_row(params![named.key, oldest], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+        })
+        .map_err(from_sqlite)?;
+    let answer = |(revision, records): (u64, String)| Remembered::read(revision, &records)?.answer(named);
+    found.map(answer).transpose()
 }
 
 /// What the thread keeps between batches.

@@ -53,6 +53,7 @@ contract! {
     writes::awkward_content_comes_back_unchanged,
     writes::impossible_writes_are_refused,
     writes::an_idempotency_key_gives_the_first_result_again,
+    writes::an_idempotency_key_belongs_to_one_request_and_is_looked_up,
     writes::everything_is_there_after_a_restart,
     reads::lists_are_ordered_filtered_and_paged,
     feed::the_feed_has_whole_revisions_in_order,

@@ -129,7 +129,7 @@ impl Model {
     }
 
     fn commit(&mut self, transaction: &Transaction) -> Result<Commit, Wrong> {
-        if let Some(first) = transaction.idempotency.as_ref().and_then(|key| self.results.get(key)) {
+        if let Some(first) = transaction.idempotency.as_ref().and_then(|named| self.results.get(&named.key)) {
             return Ok(first.clone());
         }
         if transaction.fence == Some(fence(2, 1)) {
@@ -171,8 +171,8 @@ impl Model {
             self.feed.extend(touched.into_iter().map(|key| (next, key)));
         }
         let commit = Commit { revision: Revision(self.revision), records };
-        if let Some(key) = &transaction.idempotency {
-            self.results.insert(key.clone(), commit.clone());
+        if let Some(named) = &transaction.idempotency {
+            self.results.insert(named.key.clone(), commit.clone());
         }
         Ok(commit)
     }
@@ -250,7 +250,8 @@ async fn check(store: &dyn Store, history: &[Step]) {
         match step {
             Step::Commit { writes, fence, idempotency } => {
                 let writes = model.transaction(writes, &mut ids);
-                let transaction = Transaction { writes, fence: *fence, idempotency: idempotency.clone() };
+                let idempotency = idempotency.clone().map(Into::into);
+                let transaction = Transaction { writes, fence: *fence, idempotency };
                 let expected = model.commit(&transaction);
                 let result = store.commit(transaction).await.map_err(Wrong::from).map(|mut commit| {
                     commit.records = commit.records.into_iter().map(|record| record.map(timeless)).collect();

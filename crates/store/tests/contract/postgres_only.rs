@@ -198,7 +198,7 @@ async fn cut_connections_lose_nothing_and_do_nothing_twice() {
                     };
                     let expect = seen.as_ref().map_or(Expect::Absent, |record| Expect::At(record.revision));
                     let transaction = Transaction {
-                        idempotency: Some(format!("{writer}-{number}")),
+                        idempotency: Some(format!("{writer}-{number}").into()),
                         ..plain(vec![put(&key, expect, number)])
                     };
                     match store.commit(transaction).await {
@@ -282,7 +282,7 @@ async fn a_commit_that_cannot_be_looked_up_is_uncertain_until_it_is_repeated() {
     .await;
     for (number, fault) in [Fault::LoseAnswer, Fault::LoseRequest].into_iter().enumerate() {
         let once = || Transaction {
-            idempotency: Some(format!("k{number}")),
+            idempotency: Some(format!("k{number}").into()),
             ..plain(vec![put(&app(&format!("a{number}")), Expect::Absent, 1)])
         };
         // Opens the session that is to be lost.

@@ -2,7 +2,7 @@
 
 use crate::rig::{Rig, app, commit, delete, key_in, new_id, plain, put, put_status, write};
 use serde_json::json;
-use towpath_store::{Expect, Query, StoreError, Transaction, Write};
+use towpath_store::{Expect, Idempotency, Query, StoreError, Transaction, Write};
 use towpath_types::{Generation, Kind, Revision};
 
 pub(crate) async fn what_is_put_is_got(rig: &impl Rig) {
@@ -192,7 +192,7 @@ pub(crate) async fn impossible_writes_are_refused(rig: &impl Rig) {
         impossible.push(plain(vec![put]));
     }
     for key in ["", "a\0b"] {
-        impossible.push(Transaction { idempotency: Some(key.to_owned()), ..plain(vec![]) });
+        impossible.push(Transaction { idempotency: Some(key.into()), ..plain(vec![]) });
     }
     // An id that another resource has, from before or from the same transaction.
     let id = |name: &str| Write::Put {
@@ -217,7 +217,7 @@ pub(crate) async fn impossible_writes_are_refused(rig: &impl Rig) {
 pub(crate) async fn an_idempotency_key_gives_the_first_result_again(rig: &impl Rig) {
     let store = rig.open().await;
     let once = |name: &str, spec: i64, key: &str| Transaction {
-        idempotency: Some(key.to_owned()),
+        idempotency: Some(key.into()),
         ..plain(vec![put(&app(name), Expect::Absent, spec), delete(&app("missing"), Expect::Any)])
     };
     let first = store.commit(once("a", 1, "k1")).await.unwrap();
@@ -232,7 +232,7 @@ pub(crate) async fn an_idempotency_key_gives_the_first_result_again(rig: &impl R
     write(&*store, delete(&app("a"), Expect::Any)).await;
     assert_eq!(store.commit(once("a", 1, "k2")).await.unwrap().revision, Revision(4));
     // One that changed nothing is.
-    let nothing = Transaction { idempotency: Some("k3".to_owned()), ..plain(vec![]) };
+    let nothing = Transaction { idempotency: Some("k3".into()), ..plain(vec![]) };
     let first_nothing = store.commit(nothing.clone()).await.unwrap();
     write(&*store, put(&app("a"), Expect::Any, 5)).await;
     assert_eq!(store.commit(nothing).await.unwrap(), first_nothing);
@@ -240,6 +240,32 @@ pub(crate) async fn an_idempotency_key_gives_the_first_result_again(rig: &impl R
     drop(store);
     let store = rig.open().await;
     assert_eq!(store.commit(once("a", 1, "k1")).await.unwrap(), first);
+}
+
+pub(crate) async fn an_idempotency_key_belongs_to_one_request_and_is_looked_up(rig: &impl Rig) {
+    let store = rig.open().await;
+    let named = |request: Option<&str>| Idempotency { key: "k".into(), request: request.map(Into::into) };
+    let as_named = |name: &str, request| Transaction {
+        idempotency: Some(named(request)),
+        ..plain(vec![put(&app(name), Expect::Absent, 1)])
+    };
+    assert_eq!(store.answered(&named(None)).await.unwrap(), None);
+    let first = store.commit(as_named("a", Some("digest-1"))).await.unwrap();
+    for same in [Some("digest-1"), None] {
+        assert_eq!(store.commit(as_named("a", same)).await.unwrap(), first);
+        assert_eq!(store.answered(&named(same)).await.unwrap().as_ref(), Some(&first));
+    }
+    let other = Some("digest-2");
+    assert!(matches!(store.commit(as_named("b", other)).await, Err(StoreError::KeyReused)));
+    assert!(matches!(store.answered(&named(other)).await, Err(StoreError::KeyReused)));
+    assert_eq!(store.get(&app("b")).await.unwrap(), None);
+    // One that was remembered without a digest is any request's: a build of the version before made it.
+    let plain_key = Idempotency { key: "old".into(), request: None };
+    let old =
+        Transaction { idempotency: Some(plain_key.clone()), ..plain(vec![delete(&app("x"), Expect::Any)]) };
+    let old_first = store.commit(old).await.unwrap();
+    let asked = Idempotency { request: other.map(Into::into), ..plain_key };
+    assert_eq!(store.answered(&asked).await.unwrap(), Some(old_first));
 }
 
 pub(crate) async fn everything_is_there_after_a_restart(rig: &impl Rig) {

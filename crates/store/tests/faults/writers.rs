@@ -78,7 +78,7 @@ async fn step(store: &PostgresStore, writer: usize, number: u64) {
             });
         }
         if let Some(expect) = expect {
-            let idempotency = Some(format!("{writer}-{number}"));
+            let idempotency = Some(format!("{writer}-{number}").into());
             match store.commit(Transaction { idempotency, ..plain(vec![put(&key, expect, number)]) }).await {
                 Ok(_) => return,
                 Err(StoreError::Unavailable { .. }) => {}

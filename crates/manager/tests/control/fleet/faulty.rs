@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use towpath_store::{Change, Commit, Fence, ManagerRow, Page, Query, Store, StoreError, Transaction};
+use towpath_store::{
+    Change, Commit, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction,
+};
 use towpath_types::resource::Key;
 use towpath_types::{ManagerId, Record, Revision};
 
@@ -91,6 +93,10 @@ impl Store for FaultyStore {
     async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
         self.check_write()?;
         self.inner.commit(transaction).await
+    }
+    async fn answered(&self, idempotency: &Idempotency) -> Result<Option<Commit>, StoreError> {
+        self.check()?;
+        self.inner.answered(idempotency).await
     }
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
         self.check()?;

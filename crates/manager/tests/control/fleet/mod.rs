@@ -3,10 +3,12 @@
 mod cell;
 mod faulty;
 mod gateway;
+mod loose;
 
 pub(crate) use cell::{FakeCell, Script};
 pub(crate) use faulty::FaultyStore;
 pub(crate) use gateway::FakeGateway;
+pub(crate) use loose::LooseBus;
 
 use serde_json::json;
 use std::future::Future;

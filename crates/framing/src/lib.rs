@@ -1,11 +1,13 @@
 //! The framing guard: where HTTP/1 messages begin and end, judged byte by byte before any other parser sees them.
 //!
 //! PURE: bytes in, verdict out. No I/O, no clock, no allocation for ordinary requests. Whatever two parsers could read
-//! in two ways is refused here, so that a request means the same to the gateway and to every instance behind it:
+//! in two ways is refused here, so that a request means the same to whoever reads it and to everybody behind:
 //! `Content-Length` beside `Transfer-Encoding`, a second `Content-Length`, lengths that are not digits, line folding, bare
 //! CR or LF, NUL, odd chunk sizes, methods that are none, a missing or second `Host`, a target that contradicts it.
 //!
-//! [`Guard::judge`] is the entry for foreign bytes.
+//! [`Guard::judge`] is the entry for foreign bytes. Gateway and API use it alike.
+//!
+//! Must not: read or write anything, know what a request means.
 
 mod body;
 mod head;
@@ -17,7 +19,7 @@ pub use body::BodyScanner;
 pub use head::{BodyFraming, HeadInfo, HeadScanner};
 pub use refusal::Refusal;
 
-pub(crate) use head::{imitates_framing, is_authority, judge_method, judge_target};
+pub use head::{imitates_framing, is_authority, judge_method, judge_target};
 
 /// Limits on heads and trailers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

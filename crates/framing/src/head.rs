@@ -234,7 +234,7 @@ impl HeadScanner {
 }
 
 /// Whether a method is one that is passed on, in any version of HTTP.
-pub(crate) fn judge_method(method: &[u8]) -> Result<(), Refusal> {
+pub fn judge_method(method: &[u8]) -> Result<(), Refusal> {
     let fits = !method.is_empty()
         && method.len() <= METHOD_BYTES
         && method.iter().copied().all(is_method_byte)
@@ -245,7 +245,7 @@ pub(crate) fn judge_method(method: &[u8]) -> Result<(), Refusal> {
 /// Whether a target has only characters that may stand in one, in any version of HTTP. Those that URLs must escape are
 /// refused here, with a reason, and not by the parser behind; only `"`, `{`, `|` and `}`, which many clients send as they
 /// are, are let pass.
-pub(crate) fn judge_target(target: &[u8]) -> Result<(), Refusal> {
+pub fn judge_target(target: &[u8]) -> Result<(), Refusal> {
     let path_len = memchr::memchr(b'?', target).unwrap_or(target.len());
     let (path, query) = target.split_at_checked(path_len).unwrap_or((target, &[]));
     // Written without early exit, so that it becomes vector code.
@@ -267,7 +267,7 @@ fn parse_length(value: &[u8]) -> Option<u64> {
 }
 
 /// Gateways of older kinds (CGI, WSGI) read `_` in a name as `-`.
-pub(crate) fn imitates_framing(name: &[u8]) -> bool {
+pub fn imitates_framing(name: &[u8]) -> bool {
     let same = |real: &[u8]| {
         name.len() == real.len()
             && name.iter().zip(real).all(|(a, b)| a.eq_ignore_ascii_case(b) || (*a == b'_' && *b == b'-'))
@@ -276,7 +276,7 @@ pub(crate) fn imitates_framing(name: &[u8]) -> bool {
 }
 
 /// A host name, IPv4 address or bracketed IPv6 address, with an optional port. Not empty.
-pub(crate) fn is_authority(value: &[u8]) -> bool {
+pub fn is_authority(value: &[u8]) -> bool {
     let (host, port) = match value.strip_prefix(b"[") {
         Some(rest) => {
             let Some(end) = rest.iter().position(|&b| b == b']') else { return false };

@@ -1,0 +1,247 @@
+//! Two managers on one store and bus: requests that go to their owner, and operations that change hands.
+
+use crate::client::{Answer, Client, Platform, push_of};
+use crate::fleet::{FaultyStore, LooseBus, app, settings, until, until_async};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use towpath_bus::Bus;
+use towpath_manager::Manager;
+use towpath_manager::core::keys;
+use towpath_store::Store;
+use towpath_types::ManagerId;
+use towpath_wire::manager::{ApiCall, ApiReply, MAX_HOPS};
+use towpath_wire::{decode, encode, subject};
+
+/// A platform, and a second manager with a bus and a store of its own that can be taken away.
+struct Pair {
+    platform: Platform,
+    second: Manager,
+    bus: LooseBus,
+    store: Arc<FaultyStore>,
+    _dir: tempfile::TempDir,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let platform = Platform::start_with(|settings| settings.evict_after_ms = 3_000).await;
+        let dir = tempfile::tempdir().unwrap();
+        let store = FaultyStore::new(platform.store.clone());
+        let bus = LooseBus::new(platform.fleet.bus.clone());
+        let mut settings = settings(dir.path());
+        settings.evict_after_ms = 3_000;
+        settings.cell_token_file = Some(dir.path().join("cell-token"));
+        std::fs::write(dir.path().join("cell-token"), &platform.cell_token).unwrap();
+        let second = Manager::start(settings, store.clone(), Arc::new(bus.clone())).await.unwrap();
+        let pair = Self { platform, second, bus, store, _dir: dir };
+        until("they know each other", || {
+            let first = pair.platform.fleet.core().ownership.ring();
+            first.members().len() == 2 && *first == *pair.second.core().ownership.ring()
+        })
+        .await;
+        pair
+    }
+
+    /// A client of the second manager.
+    fn api(&self) -> Client {
+        Client { address: self.second.api_address(), ..self.platform.api() }
+    }
+
+    fn first(&self) -> ManagerId {
+        self.platform.fleet.core().manager
+    }
+
+    /// The name of an app that this manager owns.
+    fn app_of(&self, owner: ManagerId) -> String {
+        let owns =
+            |name: &String| self.second.core().ownership.owner(&format!("default/default/{name}")) == owner;
+        (0..1000).map(|n| format!("app-{n}")).find(owns).unwrap()
+    }
+
+    /// Sends a call as another manager, or a client of the bus, would.
+    async fn call(&self, to: &str, call: ApiCall) -> ApiReply {
+        let answer = self.platform.fleet.bus.request(to, encode(&call).into(), Duration::from_secs(10)).await;
+        decode(&answer.unwrap()).unwrap()
+    }
+
+    fn put_app(&self, name: &str) -> ApiCall {
+        ApiCall {
+            epoch: self.platform.fleet.core().epoch(),
+            correlation: "r1".into(),
+            trace: None,
+            deadline_ms: 5_000,
+            hops: 1,
+            method: "PUT".into(),
+            target: format!("/v1/apps/{name}"),
+            headers: vec![("authorization".into(), format!("Bearer {}", self.platform.token))],
+            body: "{}".into(),
+        }
+    }
+
+    async fn is_there(&self, name: &str) -> bool {
+        self.platform.store.get(&keys::app_key(&app(name))).await.unwrap().is_some()
+    }
+
+    /// What the second manager can reach is gone, without anybody being told.
+    fn cut_second(&self, cut: bool) {
+        self.bus.cut(cut);
+        self.store.set_down(cut);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_whose_answer_is_lost_is_sent_again_and_made_once() {
+    let pair = Pair::start().await;
+    let name = pair.app_of(pair.first());
+    let path = format!("/v1/apps/{name}");
+    let made = pair.api().put(&path, json!({})).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text());
+    // The first try takes effect, so its condition does not hold any more when it is sent again.
+    pair.bus.lose_answers(1);
+    let change = json!({"env": {"A": "1"}});
+    let changed = pair.api().with("if-match", &made.etag()).patch(&path, change).await;
+    assert_eq!(pair.bus.answers_to_lose(), 0);
+    assert_eq!(changed.status, StatusCode::OK, "{}", changed.text());
+    let record = pair.platform.store.get(&keys::app_key(&app(&name))).await.unwrap().unwrap();
+    assert_eq!(record.generation.0, 2, "it was done once");
+    assert_eq!(changed.etag(), format!("\"{}\"", record.revision));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_has_one_owner_however_it_is_written() {
+    let pair = Pair::start().await;
+    let name = pair.app_of(pair.first());
+    let mut seen = pair.platform.fleet.bus.subscribe(&subject::service("api", pair.first())).await.unwrap();
+    let coded: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let answer = pair.api().put(&format!("/v1/apps/{coded}?org=%64efault"), json!({})).await;
+    assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text());
+    let call: ApiCall = decode(&seen.next().await.unwrap().payload).unwrap();
+    assert!(call.target.contains(&coded), "{call:?}");
+    assert!(pair.is_there(&name).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_too_late_or_was_sent_on_too_often_is_not_begun() {
+    let pair = Pair::start().await;
+    let second = pair.second.core().manager;
+    let (own, other) = (pair.app_of(second), pair.app_of(pair.first()));
+    let to = subject::service("api", second);
+    let not_mine = |reply: ApiReply| matches!(reply, ApiReply::NotMine { .. });
+    // It owns this, but it is too late.
+    assert!(not_mine(pair.call(&to, ApiCall { deadline_ms: 0, ..pair.put_app(&own) }).await));
+    // It does not own this, and it has come far enough.
+    assert!(not_mine(pair.call(&to, ApiCall { hops: MAX_HOPS, ..pair.put_app(&other) }).await));
+    // It is from before this manager joined.
+    assert!(not_mine(pair.call(&to, ApiCall { epoch: 0, ..pair.put_app(&own) }).await));
+    assert!(!pair.is_there(&own).await && !pair.is_there(&other).await);
+    // One that found the wrong owner early enough is sent on.
+    let ApiReply::Answer { status, .. } = pair.call(&to, pair.put_app(&other)).await else { panic!() };
+    assert_eq!(status, 201);
+    assert!(pair.is_there(&other).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_the_bus_are_served_by_any_manager_through_one_queue_group() {
+    let pair = Pair::start().await;
+    for n in 0..12 {
+        let name = format!("bus-{n}");
+        // A client of the bus knows no epoch.
+        let call = ApiCall { epoch: 0, hops: 0, ..pair.put_app(&name) };
+        let ApiReply::Answer { status, body, .. } = pair.call(subject::API, call).await else { panic!() };
+        assert_eq!(status, 201, "{body}");
+        assert!(pair.is_there(&name).await);
+    }
+    let nobody = ApiCall { headers: Vec::new(), ..pair.put_app("bus-x") };
+    let ApiReply::Answer { status, .. } = pair.call(subject::API, nobody).await else { panic!() };
+    assert_eq!(status, 401, "the bus gives no rights");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_is_cancelled_through_any_manager() {
+    let pair = Pair::start().await;
+    let source = pair.platform.upload("one").await;
+    pair.platform.stager.hold(true);
+    let name = pair.app_of(pair.first());
+    let accepted = pair.api().post(&format!("/v1/apps/{name}/releases"), push_of(source)).await;
+    assert_eq!(accepted.status, StatusCode::ACCEPTED, "{}", accepted.text());
+    until("it is being built", || pair.platform.stager.jobs().len() == 1).await;
+    let path = format!("/v1/operations/{}", accepted.json()["id"].as_str().unwrap());
+    let cancelled = pair.api().send(Method::POST, &format!("{path}/cancel"), "").await;
+    assert_eq!(cancelled.status, StatusCode::ACCEPTED, "{}", cancelled.text());
+    let end = pair.platform.end_of(&accepted).await;
+    assert_eq!(end["phase"], "failed", "{end}");
+    until("the build is ended", || pair.platform.stager.cancelled() == 1).await;
+    assert!(!pair.is_there(&name).await);
+}
+
+/// The manager that runs an operation is gone while it builds: the next owner takes it up, to its end; who follows it at
+/// another manager is told all that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_goes_on_at_the_next_owner_and_so_does_its_stream() {
+    let pair = Pair::start().await;
+    let source = pair.platform.upload("one").await;
+    pair.platform.stager.hold(true);
+    let name = pair.app_of(pair.second.core().manager);
+    let accepted = pair.platform.api().post(&format!("/v1/apps/{name}/releases"), push_of(source)).await;
+    assert_eq!(accepted.status, StatusCode::ACCEPTED, "{}", accepted.text());
+    until("it is being built", || pair.platform.stager.jobs().len() == 1).await;
+    let path = format!("/v1/operations/{}", accepted.json()["id"].as_str().unwrap());
+    // Followed at the first manager, run by the second.
+    let api = pair.platform.api();
+    let events = format!("{path}/events");
+    let following = tokio::spawn(async move { api.get(&events).await });
+    pair.cut_second(true);
+    until("it is built for the first manager", || pair.platform.stager.jobs().len() == 2).await;
+    pair.platform.stager.hold(false);
+    let end = pair.platform.end_of(&accepted).await;
+    assert_eq!(end["phase"], "succeeded", "{end}");
+    let told = following.await.unwrap().text();
+    let done = told.split("event: done\ndata: ").nth(1).unwrap_or_else(|| panic!("no end: {told}"));
+    assert_eq!(serde_json::from_str::<Value>(done.trim()).unwrap()["phase"], "succeeded");
+    let numbers: Vec<u64> = told.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect();
+    assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    // The one that was gone finds out, and does nothing more about it.
+    let generation =
+        || async { pair.platform.store.get(&keys::app_key(&app(&name))).await.unwrap().unwrap().generation };
+    let before = generation().await;
+    pair.cut_second(false);
+    let core = pair.second.core();
+    until("it has joined anew", || core.may_act() && core.members.all().len() == 2).await;
+    let status = pair.api().get(&path).await.json();
+    assert_eq!((&status["phase"], generation().await), (&json!("succeeded"), before));
+    let group = pair.platform.fleet.group(&keys::GroupRef::new(app(&name), towpath_types::LaneName::base()));
+    assert_eq!(group.status.assignments.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_does_not_grow_without_bound_while_its_owner_is_gone() {
+    let pair = Pair::start().await;
+    let second = pair.second.core().manager;
+    let name = pair.app_of(second);
+    pair.cut_second(true);
+    let change = |n: usize| {
+        let (api, path) = (pair.platform.api(), format!("/v1/apps/{name}?wait_timeout={n}ms"));
+        async move { api.put(&path, json!({})).await }
+    };
+    let answers: Vec<Answer> = futures::future::join_all((1..=700).map(change)).await;
+    let mut counts = std::collections::BTreeMap::new();
+    for answer in &answers {
+        let status = answer.status.as_u16();
+        *counts.entry(status).or_insert(0) += 1;
+        assert!(
+            answer.status.is_success() || answer.headers.contains_key("retry-after"),
+            "{}: {}",
+            answer.status,
+            answer.text()
+        );
+    }
+    // Half of the places are one org's; what was taken is done by the next owner, what was not is told so at once.
+    assert!(counts.get(&429).is_some_and(|refused| *refused >= 188), "{counts:?}");
+    assert!(counts.iter().all(|(status, _)| matches!(status, 200 | 201 | 429 | 503)), "{counts:?}");
+    until_async("it is served again", || async {
+        pair.platform.api().put(&format!("/v1/apps/{name}"), json!({})).await.status.is_success()
+    })
+    .await;
+    assert_eq!(pair.platform.fleet.core().changes.waiting(), 0);
+}
