@@ -34,7 +34,7 @@ impl Audit {
     pub(super) async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
         let before = self.store.revision().await?;
         let wrong = self.wrong_with(&transaction).await?;
-        let once = transaction.idempotency.clone();
+        let once = transaction.idempotency.as_ref().map(|named| named.key.clone());
         let chance = || self.world.happens(0.2);
         let commit = sabotage::commit(&self.store, self.sabotage, transaction, chance).await?;
         let after = self.store.revision().await?;

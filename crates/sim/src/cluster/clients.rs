@@ -180,7 +180,7 @@ impl Client {
 /// Whether it is known to be done. The idempotency key makes a second time harmless.
 async fn write_once(core: &Arc<Core>, world: &World, key: &Key, next: &GroupSpec, once: &str) -> bool {
     let writes = vec![put(world, key.clone(), json!(next))];
-    match core.commit_once(writes, Some(once.to_owned())).await {
+    match core.commit_once(writes, Some(once.into())).await {
         Ok(commit) => {
             world.note(format_args!("{once} is done at {}", commit.revision));
             true
