@@ -4,10 +4,11 @@ use crate::error::PackError;
 use crate::hash::HashWriter;
 use crate::limits::Limits;
 use crate::walk::{Item, Kind, Sizes, WalkOptions, walk};
-use std::fs::OpenOptions;
+use rustix::fs::{Mode, OFlags, openat};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use towpath_types::Digest;
 
@@ -126,7 +127,7 @@ pub fn pack_artifact<W: Write>(
     };
     let stored = HashWriter::new(writer);
     let encoder = zstd::Encoder::new(stored, 3).map_err(PackError::Write)?;
-    let mut tar = Tar::new(dir, encoder, limits.bytes);
+    let mut tar = Tar::new(dir, encoder, limits.bytes, options.owner);
     let mut warnings = Vec::new();
     walk(dir, walk_options, &mut warnings, &mut |item| tar.append(&item))?;
     let (counts, encoder) = tar.finish()?;
@@ -151,7 +152,7 @@ fn write_source<W: Write>(
         path: limits.path,
     };
     let total = measure(dir, options, walk_options)?;
-    let mut tar = Tar::new(dir, HashWriter::new(writer), options.max_bytes);
+    let mut tar = Tar::new(dir, HashWriter::new(writer), options.max_bytes, None);
     let mut warnings = Vec::new();
     walk(dir, walk_options, &mut warnings, &mut |item| {
         tar.append(&item)?;
@@ -203,14 +204,16 @@ struct Tar<'a, W: Write> {
     builder: tar::Builder<W>,
     counts: Counts,
     max_bytes: u64,
+    /// Only files of this user are read.
+    owner: Option<u32>,
 }
 
 impl<'a, W: Write> Tar<'a, W> {
-    fn new(root: &'a Path, writer: W, max_bytes: u64) -> Self {
-        Self { root, builder: tar::Builder::new(writer), counts: Counts::default(), max_bytes }
+    fn new(root: &'a Path, writer: W, max_bytes: u64, owner: Option<u32>) -> Self {
+        Self { root, builder: tar::Builder::new(writer), counts: Counts::default(), max_bytes, owner }
     }
 
-    fn append(&mut self, item: &Item) -> Result<(), PackError> {
+    fn append(&mut self, item: &Item<'_>) -> Result<(), PackError> {
         match &item.kind {
             Kind::Dir => {
                 let mut header = header(tar::EntryType::Directory, 0o755, 0);
@@ -222,7 +225,7 @@ impl<'a, W: Write> Tar<'a, W> {
                 self.name(&mut header, &item.path, Some(target))?;
                 self.builder.append(&header, io::empty()).map_err(PackError::Write)?;
             }
-            Kind::File { executable, .. } => self.append_file(&item.path, *executable)?,
+            Kind::File { executable, .. } => self.append_file(item, *executable)?,
         }
         self.counts.add_entry(&item.kind);
         Ok(())
@@ -246,18 +249,19 @@ impl<'a, W: Write> Tar<'a, W> {
         Ok(())
     }
 
-    fn append_file(&mut self, relative: &Path, executable: bool) -> Result<(), PackError> {
+    fn append_file(&mut self, item: &Item<'_>, executable: bool) -> Result<(), PackError> {
+        let relative = item.path.as_path();
         let path = self.root.join(relative);
+        let changed = || PackError::Changed { path: relative.to_path_buf() };
+        let name = relative.file_name().ok_or_else(changed)?;
         let read_error = |source| PackError::Read { path: path.clone(), source };
         // Not through a link, and not waiting for the other end of a pipe, whatever has taken the file's place.
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(O_NOFOLLOW_NONBLOCK)
-            .open(&path)
-            .map_err(read_error)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(item.dir, name, flags, Mode::empty()).map_err(|error| read_error(error.into()))?;
+        let file = File::from(file);
         let metadata = file.metadata().map_err(read_error)?;
-        if !metadata.is_file() {
-            return Err(PackError::Changed { path: relative.to_path_buf() });
+        if !metadata.is_file() || self.owner.is_some_and(|owner| owner != metadata.uid()) {
+            return Err(changed());
         }
         let bytes = metadata.len();
         self.counts.bytes = self.counts.bytes.saturating_add(bytes);
@@ -283,9 +287,6 @@ impl<'a, W: Write> Tar<'a, W> {
         Ok((counts, writer))
     }
 }
-
-/// `O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC` on Linux.
-const O_NOFOLLOW_NONBLOCK: i32 = 0o400_000 | 0o4_000;
 
 /// Bytes of a name that a header holds.
 const NAME: usize = 100;

@@ -4,10 +4,12 @@ use crate::error::PackError;
 use crate::ignores::{DirRules, is_ignored};
 use crate::link::stays_inside;
 use crate::pack::Warning;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// What an entry is.
@@ -18,10 +20,12 @@ pub(crate) enum Kind {
 }
 
 /// One entry to pack.
-pub(crate) struct Item {
+pub(crate) struct Item<'a> {
     /// Relative to the walked directory.
     pub(crate) path: PathBuf,
     pub(crate) kind: Kind,
+    /// The directory that it was found in, wherever that is now. Whoever opens the entry opens it there.
+    pub(crate) dir: BorrowedFd<'a>,
 }
 
 /// How to walk.
@@ -36,52 +40,54 @@ pub(crate) struct WalkOptions {
     pub(crate) path: usize,
 }
 
-/// Calls `visit` for each entry below `root`: directories before what is in them, names in byte order.
+/// Calls `visit` for each entry below `root`: directories before what is in them, names in byte order. Each directory is held while
+/// the next is opened in it, and no link is followed: whatever somebody swaps meanwhile, nothing outside is seen.
 pub(crate) fn walk(
     root: &Path,
     options: WalkOptions,
     warnings: &mut Vec<Warning>,
-    visit: &mut dyn FnMut(Item) -> Result<(), PackError>,
+    visit: &mut dyn FnMut(Item<'_>) -> Result<(), PackError>,
 ) -> Result<(), PackError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = openat(CWD, root, flags, Mode::empty()).map_err(|error| read_error(root, error))?;
     let mut walk = Walk { root, options, warnings, visit, stack: Vec::new(), seen: 0 };
-    walk.dir(&PathBuf::new(), 0)
+    walk.dir(&top, Path::new(""), 0)
+}
+
+fn read_error(path: &Path, error: Errno) -> PackError {
+    PackError::Read { path: path.to_path_buf(), source: error.into() }
 }
 
 struct Walk<'a> {
     root: &'a Path,
     options: WalkOptions,
     warnings: &'a mut Vec<Warning>,
-    visit: &'a mut dyn FnMut(Item) -> Result<(), PackError>,
+    visit: &'a mut dyn FnMut(Item<'_>) -> Result<(), PackError>,
     stack: Vec<DirRules>,
     seen: u64,
 }
 
 impl Walk<'_> {
-    fn dir(&mut self, relative: &Path, depth: usize) -> Result<(), PackError> {
-        let dir = self.root.join(relative);
-        let read_error = |source| PackError::Read { path: dir.clone(), source };
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&dir).map_err(read_error)? {
-            names.push(entry.map_err(read_error)?.file_name());
-        }
-        names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+    fn dir(&mut self, dir: &OwnedFd, relative: &Path, depth: usize) -> Result<(), PackError> {
+        let path = self.root.join(relative);
+        let names = names(dir).map_err(|error| read_error(&path, error))?;
         if self.options.ignores {
-            let (rules, faults) = DirRules::load(&dir);
+            let (rules, faults) = DirRules::load(&path);
             self.stack.push(rules);
             self.warnings.extend(faults.into_iter().map(|why| Warning { path: relative.to_path_buf(), why }));
         }
         for name in names {
-            let path = dir.join(&name);
-            let metadata = match fs::symlink_metadata(&path) {
-                Ok(metadata) => metadata,
+            let about = match statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(about) => about,
                 // Gone since the directory was listed.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(source) => return Err(PackError::Read { path, source }),
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(read_error(&path.join(&name), error)),
             };
-            if self.options.ignores && is_ignored(&self.stack, &path, &name, metadata.is_dir()) {
+            let is_dir = FileType::from_raw_mode(about.st_mode) == FileType::Directory;
+            if self.options.ignores && is_ignored(&self.stack, &path.join(&name), &name, is_dir) {
                 continue;
             }
-            self.entry(&path, relative.join(&name), &metadata, depth)?;
+            self.entry(dir, &name, relative.join(&name), &about, depth)?;
         }
         if self.options.ignores {
             self.stack.pop();
@@ -91,19 +97,20 @@ impl Walk<'_> {
 
     fn entry(
         &mut self,
-        path: &Path,
+        dir: &OwnedFd,
+        name: &OsStr,
         relative: PathBuf,
-        metadata: &Metadata,
+        about: &Stat,
         depth: usize,
     ) -> Result<(), PackError> {
         if depth >= self.options.depth || relative.as_os_str().len() > self.options.path {
             return Err(PackError::TooDeep { path: relative });
         }
-        if self.options.owner.is_some_and(|uid| uid != metadata.uid()) {
+        if self.options.owner.is_some_and(|uid| uid != about.st_uid) {
             self.warn(relative, "left out: it belongs to somebody else");
             return Ok(());
         }
-        let kind = match self.kind(path, metadata, depth)? {
+        let kind = match kind(dir, name, about, depth).map_err(|error| read_error(&relative, error))? {
             Ok(kind) => kind,
             Err(why) => {
                 self.warn(relative, why);
@@ -115,42 +122,69 @@ impl Walk<'_> {
             return Err(PackError::TooMany { limit: self.options.entries });
         }
         let is_dir = matches!(kind, Kind::Dir);
-        (self.visit)(Item { path: relative.clone(), kind })?;
-        if is_dir { self.dir(&relative, depth.saturating_add(1)) } else { Ok(()) }
-    }
-
-    /// The kind of an entry, or why it is left out.
-    fn kind(
-        &self,
-        path: &Path,
-        metadata: &Metadata,
-        depth: usize,
-    ) -> Result<Result<Kind, &'static str>, PackError> {
-        let kind = metadata.file_type();
-        Ok(if kind.is_dir() {
-            Ok(Kind::Dir)
-        } else if kind.is_file() {
-            Ok(Kind::File { bytes: metadata.len(), executable: metadata.permissions().mode() & 0o111 != 0 })
-        } else if kind.is_symlink() {
-            let target =
-                fs::read_link(path).map_err(|source| PackError::Read { path: path.to_path_buf(), source })?;
-            if stays_inside(depth, target.as_os_str().as_bytes()) {
-                Ok(Kind::Link { target })
-            } else {
-                Err("left out: a symbolic link that leads out of the directory")
+        (self.visit)(Item { path: relative.clone(), kind, dir: dir.as_fd() })?;
+        if !is_dir {
+            return Ok(());
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let inside = match openat(dir, name, flags, Mode::empty()) {
+            Ok(inside) => inside,
+            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => {
+                return Err(PackError::Changed { path: relative });
             }
-        } else if kind.is_socket() {
-            Err("left out: a socket")
-        } else if kind.is_fifo() {
-            Err("left out: a named pipe")
-        } else {
-            Err("left out: a device")
-        })
+            Err(error) => return Err(read_error(&self.root.join(&relative), error)),
+        };
+        let owner = fstat(&inside).map_err(|error| read_error(&relative, error))?.st_uid;
+        if self.options.owner.is_some_and(|uid| uid != owner) {
+            return Err(PackError::Changed { path: relative });
+        }
+        self.dir(&inside, &relative, depth.saturating_add(1))
     }
 
     fn warn(&mut self, path: PathBuf, why: &str) {
         self.warnings.push(Warning { path, why: why.to_owned() });
     }
+}
+
+/// Names in a directory, in byte order.
+fn names(dir: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+    Ok(names)
+}
+
+/// The kind of an entry, or why it is left out.
+fn kind(
+    dir: &OwnedFd,
+    name: &OsStr,
+    about: &Stat,
+    depth: usize,
+) -> Result<Result<Kind, &'static str>, Errno> {
+    Ok(match FileType::from_raw_mode(about.st_mode) {
+        FileType::Directory => Ok(Kind::Dir),
+        FileType::RegularFile => Ok(Kind::File {
+            bytes: u64::try_from(about.st_size).unwrap_or(0),
+            executable: about.st_mode & 0o111 != 0,
+        }),
+        FileType::Symlink => {
+            let target = readlinkat(dir, name, Vec::new())?;
+            if stays_inside(depth, target.as_bytes()) {
+                Ok(Kind::Link { target: PathBuf::from(OsStr::from_bytes(target.as_bytes())) })
+            } else {
+                Err("left out: a symbolic link that leads out of the directory")
+            }
+        }
+        FileType::Socket => Err("left out: a socket"),
+        FileType::Fifo => Err("left out: a named pipe"),
+        _ => Err("left out: a device"),
+    })
 }
 
 /// Sizes by first and second level, to say what is large.

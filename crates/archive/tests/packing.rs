@@ -339,3 +339,40 @@ proptest! {
         prop_assert!(left.is_empty() || left == ["app"], "{:?}", left);
     }
 }
+
+#[test]
+fn what_is_swapped_for_a_link_while_it_is_packed_leads_nowhere() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let (app, outside) = (dir.path().join("app"), dir.path().join("outside"));
+    for n in 0..30 {
+        write(&app, &format!("sub/file-{n}"), "own");
+        write(&outside, &format!("file-{n}"), "secret");
+    }
+    symlink(&outside, app.join("zlink")).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (one, other) = (app.join("sub"), app.join("zlink"));
+            while !stop.load(Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                let _ = rustix::fs::renameat_with(rustix::fs::CWD, &one, rustix::fs::CWD, &other, flags);
+            }
+        });
+        for _ in 0..40 {
+            let mut bytes = Vec::new();
+            // It may fail for what it meets; it may not read what is outside.
+            if pack_artifact(&app, &ArtifactOptions::default(), &mut bytes).is_err() {
+                continue;
+            }
+            let out = tempfile::tempdir().unwrap();
+            let to = out.path().join("app");
+            unpack_artifact(bytes.as_slice(), &to, &Limits::artifact(), None).unwrap();
+            for path in tree(&to).keys() {
+                let content = fs::read_to_string(to.join(path)).unwrap_or_default();
+                assert!(!content.contains("secret"), "{path:?}");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}

@@ -13,6 +13,7 @@ use crate::identity::{self, Identity};
 use crate::kept::keep;
 use crate::ledger::{Found, LedgerFile};
 use crate::logs::{EndedLogs, Followers};
+use crate::managers::Managers;
 use crate::places::Places;
 use crate::ports::Ports;
 use crate::sample::{HostSampler, total_memory};
@@ -87,8 +88,10 @@ impl Cell {
             users.are_separate(),
         ));
         tokio::spawn(end_orphans(places.orphans.clone(), Arc::clone(&settings)));
-        let stager = make_stager(&settings, &places, &bus, &users);
-        let context = make_context(&settings, &places, &ledger, &driver, users)?;
+        let managers = Managers::new(&settings.api);
+        let blobs = BlobClient::of(managers.clone(), &settings.token);
+        let stager = make_stager(&settings, &places, &bus, &users, blobs.clone());
+        let context = make_context(&settings, &places, &ledger, &driver, users, blobs)?;
         let announcer = Arc::new(Announcer {
             cell: id,
             incarnation,
@@ -122,6 +125,7 @@ impl Cell {
             bus: Arc::clone(&bus),
         });
         keep_answering(&mut tasks, commands, commands_in, id);
+        keep_hearing(&mut tasks, managers, Arc::clone(&bus));
         let sampled = Arc::clone(&announcer);
         tasks.spawn(keep("sampler", move || run_sampler(Arc::clone(&sampled), Arc::clone(&driver))));
         let announced = Arc::clone(&announcer);
@@ -171,8 +175,8 @@ fn make_context(
     ledger: &LedgerFile,
     driver: &Arc<dyn Driver>,
     users: Arc<Users>,
+    blobs: BlobClient,
 ) -> Result<Arc<Context>, CellError> {
-    let blobs = BlobClient::new(&settings.api, &settings.token);
     let artifacts =
         Artifacts::open(places.artifacts.clone(), blobs, settings.artifact_cache, settings.disk_reserve)
             .map_err(CellError::io(&places.artifacts))?;
@@ -190,9 +194,15 @@ fn make_context(
     }))
 }
 
-fn make_stager(settings: &CellSettings, places: &Places, bus: &Arc<dyn Bus>, users: &Arc<Users>) -> Stager {
+fn make_stager(
+    settings: &CellSettings,
+    places: &Places,
+    bus: &Arc<dyn Bus>,
+    users: &Arc<Users>,
+    blobs: BlobClient,
+) -> Stager {
     Stager::new(StagingSeam {
-        blobs: BlobClient::new(&settings.api, &settings.token),
+        blobs,
         bus: Arc::clone(bus),
         launcher: BuildLauncher::new(settings.shim.clone(), Arc::clone(users)),
         work_dir: places.builds.clone(),
@@ -225,6 +235,17 @@ fn keep_answering(tasks: &mut JoinSet<()>, commands: Arc<Commands>, subscription
         async move {
             if let Some(subscription) = listen(&commands.bus, &subject::cell_command(id), first).await {
                 commands.run(subscription).await;
+            }
+        }
+    }));
+}
+
+fn keep_hearing(tasks: &mut JoinSet<()>, managers: Managers, bus: Arc<dyn Bus>) {
+    tasks.spawn(keep("managers", move || {
+        let (managers, bus) = (managers.clone(), Arc::clone(&bus));
+        async move {
+            if let Err(error) = managers.listen(&*bus).await {
+                tracing::debug!(%error, "managers cannot be heard now");
             }
         }
     }));

@@ -32,6 +32,7 @@ mod kernel;
 mod launch;
 mod ledger;
 mod logs;
+mod managers;
 mod places;
 mod plan;
 mod ports;

@@ -19,8 +19,8 @@ pub struct CellSettings {
     pub address: IpAddr,
     /// Where the cell stands.
     pub place: Place,
-    /// URL of the managers' API, `http://host:port`.
-    pub api: String,
+    /// URLs of managers' APIs, `http://host:port`. More are learnt from what managers tell on the bus.
+    pub api: Vec<String>,
     /// The cell's token for the blob endpoint.
     pub token: String,
     /// URL of the node's gateway, told to instances.
@@ -127,7 +127,7 @@ impl CellSettings {
             runtime_dir: None,
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             place: Place::default(),
-            api: api.into(),
+            api: vec![api.into()],
             token: token.into(),
             gateway_url: "http://127.0.0.1:8080".into(),
             domain: "localhost".into(),
@@ -148,14 +148,17 @@ impl CellSettings {
 
     /// Everything that is wrong, as `field: what is wrong; what would be right`.
     pub fn validate(&self) -> Result<(), Vec<String>> {
-        let api_is_http = self.api.parse::<http::Uri>().is_ok_and(|uri| {
-            uri.scheme_str() == Some("http") && uri.authority().is_some() && uri.path() == "/"
-        });
+        let is_http = |api: &String| {
+            api.parse::<http::Uri>().is_ok_and(|uri| {
+                uri.scheme_str() == Some("http") && uri.authority().is_some() && uri.path() == "/"
+            })
+        };
+        let api_is_http = !self.api.is_empty() && self.api.iter().all(is_http);
         let no_zero_in_paths = !self.path.contains('\0') && !self.domain.contains('\0');
         let token_is_header = http::HeaderValue::from_str(&self.token).is_ok();
         let checks = [
             (self.data_dir.as_os_str().is_empty(), "data_dir: it is empty; name a directory"),
-            (!api_is_http, "api: it is not a plain http URL; write http://host:port"),
+            (!api_is_http, "api: it holds no URL, or one that is not plain http; write http://host:port"),
             (!token_is_header, "token: it has characters that no HTTP header may have"),
             (self.ports.is_empty(), "ports: the range is empty; write first..=last"),
             (self.ports.contains(&0), "ports: port 0 is in it; begin at 1024 or higher"),

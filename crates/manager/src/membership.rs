@@ -309,6 +309,7 @@ async fn tell_report(core: &Core, mailboxes: &Mailboxes, fence: Fence) {
         queue: (mailboxes.depth() + core.changes.waiting()) as u64,
         operations: core.load.operations.load(Ordering::Relaxed),
         ring: core.ownership.ring().members().len() as u64,
+        address: core.advertised(),
     };
     core.members.hear(report.clone());
     if let Err(error) = core.bus.publish(subject::MANAGER_REPORT, encode(&report).into()).await {

@@ -126,8 +126,8 @@ pub(crate) struct GatewaySettings {
 pub(crate) struct CellSettings {
     /// Address of its instances.
     pub(crate) address: IpAddr,
-    /// The API, for artifacts.
-    pub(crate) api: Option<String>,
+    /// APIs of managers, for sources and artifacts.
+    pub(crate) api: Vec<String>,
     /// File with the cells' token.
     pub(crate) token_file: Option<PathBuf>,
     /// How instances reach a gateway.

@@ -44,7 +44,8 @@ pub struct Activate {
 /// How often a message that found the wrong owner is forwarded.
 pub const MAX_HOPS: u8 = 2;
 
-/// What a manager says of itself, every two seconds. For people and for the eyes of other managers; nothing depends on it.
+/// What a manager says of itself, every two seconds. For people, for the eyes of other
+/// managers, and for cells that look for one which serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManagerReport {
     /// Who.
@@ -63,6 +64,9 @@ pub struct ManagerReport {
     pub operations: u64,
     /// Managers in its copy of the ring.
     pub ring: u64,
+    /// URL at which others reach its API: cells get files there when those that their settings name do not serve. Empty: it does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub address: String,
 }
 
 /// A request to the API, on its way to the owner of what it changes (`towpath.svc.api.<manager>`), or from a client

@@ -348,8 +348,10 @@ fn messages_between_managers_stay_as_they_are() {
         queue: 2,
         operations: 3,
         ring: 4,
+        address: String::new(),
     };
     check("manager.report", &report);
+    check("manager.report.address", &ManagerReport { address: "http://10.0.0.1:7700".into(), ..report });
 }
 
 #[test]

@@ -234,7 +234,7 @@ mod tests {
     /// A context in `dir`; with this driver, or the real one.
     fn context(dir: &std::path::Path, driver: Option<Arc<dyn Driver>>) -> Arc<Context> {
         let settings = CellSettings::new(dir, "http://127.0.0.1:1", "t");
-        let blobs = BlobClient::new(&settings.api, &settings.token);
+        let blobs = BlobClient::new("http://127.0.0.1:1", &settings.token);
         let path = |name: &str| {
             let path = dir.join(name);
             std::fs::create_dir(&path).unwrap();

@@ -54,7 +54,7 @@ impl Yard {
     pub async fn with(change: impl FnOnce(&mut towpath_cell::CellSettings)) -> Self {
         let mut stage = Stage::new().await;
         let (stored, mut tasks) = (Stored::default(), JoinSet::new());
-        stage.settings.api = serve(stored.clone(), &mut tasks).await;
+        stage.settings.api = vec![serve(stored.clone(), &mut tasks).await];
         change(&mut stage.settings);
         stage.start().await;
         Self { stage, stored, _tasks: tasks }

@@ -151,6 +151,7 @@ mod tests {
             queue: 0,
             operations: 0,
             ring: 1,
+            address: String::new(),
         }
     }
 

@@ -228,9 +228,9 @@ pub(crate) struct CellArgs {
     pub(crate) role: RoleArgs,
     #[command(flatten)]
     bus: BusArgs,
-    /// The managers' API, for artifacts [TOWPATH_API]
+    /// API of a manager, for sources and artifacts; several times for several, others are learnt from the bus [TOWPATH_API]
     #[arg(long, value_name = "URL")]
-    api: Option<String>,
+    api: Vec<String>,
     /// File with the cells' token [TOWPATH_CELL_TOKEN_FILE]
     #[arg(long, value_name = "FILE")]
     token_file: Option<String>,
@@ -258,7 +258,7 @@ impl CellArgs {
     pub(crate) fn flags(&self) -> Flags {
         let mut flags = self.role.flags();
         self.bus.add(&mut flags);
-        flag(&mut flags, "cell.api", "--api", self.api.as_ref());
+        list(&mut flags, "cell.api", "--api", &self.api);
         flag(&mut flags, "cell.token_file", "--token-file", self.token_file.as_ref());
         flag(&mut flags, "cell.address", "--address", self.address.as_ref());
         flag(&mut flags, "cell.gateway_url", "--gateway-url", self.gateway_url.as_ref());

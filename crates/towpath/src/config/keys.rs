@@ -36,7 +36,7 @@ pub(crate) const KEYS: &[Key] = &[
     one("gateway.admin", "TOWPATH_GATEWAY_ADMIN"),
     one("gateway.url", "TOWPATH_GATEWAY_URL"),
     one("cell.address", "TOWPATH_CELL_ADDRESS"),
-    one("cell.api", "TOWPATH_API"),
+    Key { path: "cell.api", env: "TOWPATH_API", list: true },
     one("cell.token_file", "TOWPATH_CELL_TOKEN_FILE"),
     one("cell.gateway_url", "TOWPATH_CELL_GATEWAY_URL"),
     one("cell.memory", "TOWPATH_CELL_MEMORY"),

@@ -5,6 +5,7 @@ use super::ranges::Span;
 use super::{
     ApiSettings, CellSettings, GatewaySettings, NatsSettings, Role, RolloutSettings, Settings, Sources,
 };
+use crate::document::Value;
 use crate::document::fields::Fields;
 use crate::document::problem::{Problem, Problems};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -91,7 +92,18 @@ fn label(top: &Fields<'_>, name: &'static str) -> Option<String> {
 }
 
 fn url(fields: &Fields<'_>, name: &'static str) -> Option<String> {
-    let text = fields.text(name)?;
+    checked_url(fields, name, &fields.text(name)?)
+}
+
+/// One URL, or a list of them.
+fn urls(fields: &Fields<'_>, name: &'static str) -> Vec<String> {
+    let is_one = fields.node(name).is_some_and(|node| matches!(node.value, Value::Text(_)));
+    let texts =
+        if is_one { fields.text(name).into_iter().collect() } else { fields.texts(name).unwrap_or_default() };
+    texts.iter().filter_map(|text| checked_url(fields, name, text)).collect()
+}
+
+fn checked_url(fields: &Fields<'_>, name: &'static str, text: &str) -> Option<String> {
     match text.parse::<crate::api::Address>() {
         Ok(address) => Some(address.to_string()),
         Err(why) => {
@@ -154,7 +166,7 @@ fn gateway(fields: &Fields<'_>) -> GatewaySettings {
 fn cell(role: Role, fields: &Fields<'_>) -> CellSettings {
     let settings = CellSettings {
         address: fields.parsed("address").unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        api: url(fields, "api"),
+        api: urls(fields, "api"),
         token_file: fields.text("token_file").map(PathBuf::from),
         gateway_url: url(fields, "gateway_url"),
         memory: fields.parsed("memory"),
@@ -164,10 +176,10 @@ fn cell(role: Role, fields: &Fields<'_>) -> CellSettings {
         keep_instances: fields.boolean("keep_instances").unwrap_or(role == Role::Cell),
     };
     if role == Role::Cell {
-        if fields.node("api").is_none() {
+        if fields.node("api").is_none_or(|node| matches!(&node.value, Value::List(list) if list.is_empty())) {
             fields.wrong(
                 "api",
-                "a cell needs the API of the managers",
+                "a cell needs the API of a manager",
                 "--api http://10.0.0.1:7700 or TOWPATH_API",
             );
         }
@@ -331,5 +343,25 @@ mod tests {
         let all = said(Role::Cell, &Sources::default());
         assert!(all.contains("cell.api: ") && all.contains("cell.token_file: "), "{all}");
         assert!(!all.contains("postgres"), "{all}");
+    }
+
+    #[test]
+    fn a_cell_takes_one_api_or_several() {
+        let api = |sources: &Sources| read(Role::Cell, sources, &machine()).map(|settings| settings.cell.api);
+        let flags = |flags: &[(&'static str, &'static str, &str)]| {
+            let needed = [("cell.token_file", "--token-file", "t"), ("bus.nats", "--nats", "nats://h:4222")];
+            let all = needed.iter().chain(flags);
+            all.map(|(path, flag, value)| (*path, *flag, vec![(*value).to_owned()])).collect::<Vec<_>>()
+        };
+        let file = |text: &str| Sources { flags: flags(&[]), ..file(text) };
+        assert!(api(&file("[cell]\napi = \"http://a:1\"\n")).is_ok_and(|api| api == ["http://a:1"]));
+        let two = file("[cell]\napi = [\"http://a:1\", \"http://b:2\"]\n");
+        assert!(api(&two).is_ok_and(|api| api == ["http://a:1", "http://b:2"]));
+        let mut variable = Sources { flags: flags(&[]), ..Sources::default() };
+        variable.env.insert("TOWPATH_API".into(), "http://a:1, http://b:2".into());
+        assert!(api(&variable).is_ok_and(|api| api == ["http://a:1", "http://b:2"]));
+        assert!(
+            api(&file("[cell]\napi = []\n")).is_err() && api(&file("[cell]\napi = [\"x y\"]\n")).is_err()
+        );
     }
 }

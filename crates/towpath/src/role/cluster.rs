@@ -67,8 +67,8 @@ pub(super) async fn gateway(run: Run, mut signals: Signals) -> Outcome {
 pub(super) async fn cell(run: Run, mut signals: Signals) -> Outcome {
     let layout = Layout::new(&run.settings.data_dir);
     let ours = &run.settings.cell;
-    let (Some(api), Some(token_file)) = (ours.api.clone(), ours.token_file.clone()) else {
-        return Err(Failure::new(Exit::Usage, "cell.api and cell.token_file are needed"));
+    let (api, Some(token_file)) = (ours.api.clone(), ours.token_file.clone()) else {
+        return Err(Failure::new(Exit::Usage, "cell.token_file is needed"));
     };
     let start = async {
         let bus = services::nats(&run.settings, true).await?;

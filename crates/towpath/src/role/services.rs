@@ -116,7 +116,7 @@ pub(super) async fn until_told(signals: &mut Signals, manager: &Manager) -> Outc
 pub(super) async fn cell(
     settings: &Settings,
     data_dir: PathBuf,
-    api: String,
+    api: Vec<String>,
     token_file: &Path,
     gateway_url: String,
     bus: Arc<dyn Bus>,
@@ -125,7 +125,8 @@ pub(super) async fn cell(
         let what = format!("the cells' token {} cannot be read: {}", token_file.display(), reason(&error));
         Failure::hinted(Exit::Usage, what, "a manager writes it to <data-dir>/cell-token at its first start")
     })?;
-    let mut cell = towpath_cell::CellSettings::new(data_dir, api, token.trim().to_owned());
+    let mut cell = towpath_cell::CellSettings::new(data_dir, "", token.trim());
+    cell.api = api;
     let ours = &settings.cell;
     cell.address = ours.address;
     cell.place = settings.place.clone();

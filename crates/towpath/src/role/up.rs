@@ -61,7 +61,8 @@ async fn start(settings: &Settings, layout: &Layout, fresh: bool) -> Outcome<Pla
     let api = services::local_url(manager.api_address());
     let for_instances = settings.cell.gateway_url.clone().unwrap_or(gateway_url);
     let cell_dir = layout.cell(fresh)?;
-    let cell = services::cell(settings, cell_dir, api, &layout.cell_token(), for_instances, bus).await?;
+    let cell =
+        services::cell(settings, cell_dir, vec![api], &layout.cell_token(), for_instances, bus).await?;
     Ok(Platform { gateway, manager, cell })
 }
 

@@ -228,6 +228,23 @@ fn any_manager_takes_any_request_and_files_are_found_wherever_they_are() {
 }
 
 #[test]
+fn a_cell_works_on_when_the_manager_that_its_settings_name_is_killed() {
+    let mut cluster = Cluster::start(2);
+    cluster.start_cell(0);
+    cluster.eventually("the cell is known", |cluster| {
+        cluster.get(1, "/v1/cells").json()["items"].as_array().is_some_and(|cells| cells.len() == 1)
+    });
+    cluster.managers[0].process.kill();
+    // Nobody waits for the eviction: sources and artifacts come and go through the one that is left.
+    let app = apps::python(cluster.dir.path(), "shop", "one");
+    cluster.towpath(1, &["push", app.to_str().unwrap()]).ok();
+    assert_eq!(client::get(cluster.gateway.address("gateway"), "shop.localhost", "/", &[]).status, 200);
+    cluster.towpath(1, &["scale", "shop", "2"]).ok();
+    let running = cluster.towpath(1, &["instances", "shop", "-o", "json"]).ok().json();
+    assert_eq!(running.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
 fn a_manager_that_was_paused_past_its_eviction_does_no_harm() {
     let mut cluster = Cluster::start(2);
     cluster.start_cell(0);
