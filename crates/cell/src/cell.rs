@@ -6,6 +6,7 @@ use crate::artifact::Artifacts;
 use crate::board::Board;
 use crate::build::BuildLauncher;
 use crate::commands::Commands;
+use crate::disk_limit::Looks;
 use crate::driver::Driver;
 use crate::driver::process::ProcessDriver;
 use crate::health::Crowd;
@@ -37,6 +38,8 @@ use towpath_wire::subject;
 
 /// First pause after a manager did not answer; it doubles up to the settings' interval.
 const RETRY: Duration = Duration::from_millis(50);
+/// Requests for a revision that get no answer; after so many any revision will do.
+const IN_VAIN: u32 = 2;
 
 /// A running node agent. Dropping it leaves the instances running.
 pub struct Cell {
@@ -189,6 +192,7 @@ fn make_context(
         ports: Ports::new(settings.ports.clone(), settings.address),
         users,
         ended_logs: EndedLogs::new(places.ended_logs.clone()),
+        disk_looks: Looks::new(settings.disk_interval),
         starting: Crowd::default(),
         binary: places.binary.clone(),
     }))
@@ -297,7 +301,7 @@ impl Syncer {
     async fn run(&self, mut pokes: Subscription) {
         let interval = self.supervisors.context().settings.sync_interval;
         let (mut at_least, mut pause) = (Revision(0), Duration::ZERO);
-        let mut retry = RETRY;
+        let (mut retry, mut in_vain) = (RETRY, 0);
         loop {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -315,6 +319,7 @@ impl Syncer {
             match load_desired(&*self.bus, self.cell, self.incarnation, at_least, epoch).await {
                 Ok(desired) => {
                     let is_behind = desired.revision < at_least;
+                    in_vain = 0;
                     self.accept(desired).await;
                     // A manager that lost its memory never gets there: asked ever more seldom.
                     pause = if is_behind { retry } else { interval };
@@ -324,6 +329,12 @@ impl Syncer {
                     tracing::debug!(%error, "what should run could not be read; running on with what is known");
                     pause = retry;
                     retry = (retry * 2).min(interval);
+                    in_vain += 1;
+                    if in_vain >= IN_VAIN && at_least > Revision(0) {
+                        // Nobody has it, or nobody is there; a poke is no reason to do without what there is.
+                        tracing::warn!(revision = %at_least, "no manager gives the revision that a poke told of; asking for any");
+                        (at_least, in_vain, pause) = (Revision(0), 0, Duration::ZERO);
+                    }
                 }
             }
         }

@@ -9,7 +9,7 @@ pub enum CellError {
     #[error("the cell's settings are not valid: {}", .0.join("; "))]
     Settings(Vec<String>),
     /// Another cell process holds the data directory.
-    #[error("another cell runs on {0}")]
+    #[error("another cell process runs on the data directory {0}: stop it first, or give this one another")]
     InUse(PathBuf),
     /// A file or directory of its own could not be used.
     #[error("the cell cannot use {path}")]

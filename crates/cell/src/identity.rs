@@ -93,8 +93,13 @@ fn next_incarnation(last: Incarnation, now_ms: u64) -> Incarnation {
 pub(crate) fn lock(data_dir: &Path) -> Result<nix::fcntl::Flock<File>, CellError> {
     let path = data_dir.join("cell.lock");
     let file = File::options().create(true).append(true).open(&path).map_err(CellError::io(&path))?;
-    nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock)
-        .map_err(|_| CellError::InUse(data_dir.to_owned()))
+    nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).map_err(|(_, error)| {
+        match error {
+            nix::errno::Errno::EWOULDBLOCK => CellError::InUse(data_dir.to_owned()),
+            // A file system without locks, for example.
+            other => CellError::io(&path)(other.into()),
+        }
+    })
 }
 
 #[cfg(test)]

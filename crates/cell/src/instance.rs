@@ -9,10 +9,16 @@ use towpath_wire::cell::InstanceSpec;
 
 /// Limits where a spec names none.
 const MEMORY: ByteSize = ByteSize::mib(512);
+const DISK: ByteSize = ByteSize::mib(1024);
 const FILES: u64 = 16_384;
 const PROCESSES: u64 = 1024;
 
 /// The memory limit.
+/// Bytes that it may write on the disk.
+pub(crate) fn disk_limit(spec: &InstanceSpec) -> ByteSize {
+    spec.limits.disk.unwrap_or(DISK)
+}
+
 pub(crate) fn memory_limit(spec: &InstanceSpec) -> ByteSize {
     spec.limits.memory.unwrap_or(MEMORY)
 }

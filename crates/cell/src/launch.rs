@@ -48,6 +48,8 @@ pub(crate) enum Mode {
 
 /// Written by the shim of an instance once the app runs: a [`Started`].
 pub(crate) const STARTED_FILE: &str = "started.json";
+/// Written by the cell: a line for the log, which only the shim may write while it lives. SIGHUP says that it is there.
+pub(crate) const NOTICE_FILE: &str = "notice";
 /// Written by the shim of an instance when all has ended: an [`Ended`].
 pub(crate) const ENDED_FILE: &str = "ended.json";
 

@@ -43,6 +43,9 @@ pub(crate) struct Entry {
     pub(crate) started: Option<Started>,
     /// Whether it was ready in the present start.
     pub(crate) ready: bool,
+    /// Bytes that its directory took before the present start wrote anything; `None`: nobody looked.
+    #[serde(default)]
+    pub(crate) disk_base: Option<u64>,
     /// Starts after the first.
     pub(crate) restarts: u32,
     /// Ends in a row without a healthy stretch between.

@@ -23,6 +23,18 @@ pub(crate) fn of_exit(exit: Exit, memory: ByteSize) -> String {
     }
 }
 
+/// A number of bytes, to one digit behind the point.
+#[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
+pub(crate) fn size(bytes: u64) -> String {
+    let (unit, name) = match bytes {
+        0x4000_0000.. => (1_u64 << 30, "GB"),
+        0x10_0000.. => (1 << 20, "MB"),
+        _ => (1 << 10, "kB"),
+    };
+    let text = format!("{:.1}", bytes as f64 / unit as f64);
+    format!("{} {name}", text.strip_suffix(".0").unwrap_or(&text))
+}
+
 /// A duration with as many digits as a person wants.
 pub(crate) fn time(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -37,6 +49,14 @@ pub(crate) fn time(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_told_as_a_person_would() {
+        assert_eq!(size(1 << 30), "1 GB");
+        assert_eq!(size(1_288_490_189), "1.2 GB");
+        assert_eq!(size(64 << 20), "64 MB");
+        assert_eq!(size(1_500), "1.5 kB");
+    }
 
     #[test]
     fn ends_are_told_as_a_person_would() {

@@ -40,6 +40,8 @@ pub struct CellSettings {
     pub artifact_cache: ByteSize,
     /// Free disk space that fetching and building must leave.
     pub disk_reserve: ByteSize,
+    /// How often is looked how much an instance has written on the disk.
+    pub disk_interval: Duration,
     /// Logs of instances.
     pub logs: LogSettings,
     /// When an instance that ended is started again.
@@ -137,6 +139,7 @@ impl CellSettings {
             uids: Some(200_000..=265_535),
             artifact_cache: ByteSize(4 << 30),
             disk_reserve: ByteSize::mib(256),
+            disk_interval: Duration::from_secs(5),
             logs: LogSettings::default(),
             restart: RestartSettings::default(),
             builds_at_once: 1,
@@ -170,6 +173,7 @@ impl CellSettings {
             (self.logs.segment_bytes < 4096, "logs.segment_bytes: less than 4096"),
             (self.logs.rate_bytes == 0, "logs.rate_bytes: it is 0; write bytes a second"),
             (self.builds_at_once == 0, "builds_at_once: it is 0; write 1 or more"),
+            (self.disk_interval.is_zero(), "disk_interval: it is 0; write a pause"),
             (self.sync_interval.is_zero(), "sync_interval: it is 0; write a pause"),
             (!no_zero_in_paths, "path, domain: a NUL character is in it"),
         ];

@@ -32,9 +32,14 @@ pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 
 /// Replaces a JSON file so that after a crash at any moment either the old or the new one is there, whole.
 pub(crate) fn write_json(path: &Path, content: &impl Serialize) -> io::Result<()> {
+    write_whole(path, &serde_json::to_vec(content)?)
+}
+
+/// Replaces a file in the same way.
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut temporary = tempfile::NamedTempFile::new_in(dir)?;
-    temporary.write_all(&serde_json::to_vec(content)?)?;
+    temporary.write_all(content)?;
     temporary.as_file().sync_all()?;
     temporary.persist(path).map_err(|error| error.error)?;
     File::open(dir)?.sync_all()

@@ -61,6 +61,9 @@ pub(crate) trait Process: Send + Sync {
     /// Asks it to end: SIGTERM to its process group.
     async fn terminate(&self);
 
+    /// Adds a line of the cell's to its log, if that can be done while it runs.
+    async fn note(&self, text: &str);
+
     /// Ends it and all that it forked by force.
     async fn kill(&self);
 }

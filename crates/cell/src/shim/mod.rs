@@ -4,7 +4,7 @@
 //! the app's output, its exit status, and (as subreaper) whatever the app forks. See `docs/adr/0040`.
 //!
 //! Signals to the shim: TERM is passed to the app's process group, and the shim then waits until the whole tree has ended;
-//! USR1 kills the whole tree.
+//! USR1 kills the whole tree; HUP says that the cell has a line for the log.
 
 mod child;
 mod output;
@@ -12,8 +12,11 @@ pub(crate) mod spawn;
 mod tree;
 
 use crate::kernel;
-use crate::launch::{ENDED_FILE, Ended, HowEnded, Launch, Mode, STARTED_FILE, ShimSays, Started};
+use crate::launch::{
+    ENDED_FILE, Ended, HowEnded, Launch, Mode, NOTICE_FILE, STARTED_FILE, ShimSays, Started,
+};
 use crate::procfs::{self, ProcessRef};
+use crate::records;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -86,11 +89,8 @@ fn say(what: &ShimSays) {
 
 /// Writes a file so that a reader sees it whole or not at all.
 fn write_file(dir: &Path, name: &str, content: &impl serde::Serialize) -> Result<(), Why> {
-    let (temporary, path) = (dir.join(format!("{name}.new")), dir.join(name));
     let bytes = serde_json::to_vec(content).map_err(|e| e.to_string())?;
-    std::fs::write(&temporary, bytes)
-        .and_then(|()| std::fs::rename(&temporary, &path))
-        .map_err(|e| format!("writing {} failed: {e}", path.display()))
+    records::write(dir, name, &bytes).map_err(|e| format!("writing {} failed: {e}", dir.join(name).display()))
 }
 
 /// Says who runs; of an instance, to whoever adopts it too.
@@ -101,8 +101,11 @@ fn record(launch: &Launch, app: Pid) -> Result<Started, Why> {
         app: ProcessRef::of(app.as_raw().unsigned_abs()).ok_or("no /proc entry of the app")?,
         boot: procfs::boot_id(),
     };
-    if let Mode::Instance { control, .. } = &launch.mode {
-        write_file(control, STARTED_FILE, &started)?;
+    if let Mode::Instance { control, .. } = &launch.mode
+        && let Err(why) = write_file(control, STARTED_FILE, &started)
+    {
+        // The cell hears it. Only its successor could not take the app over, and would begin it anew.
+        let _ = writeln!(std::io::stderr(), "{why}");
     }
     Ok(started)
 }
@@ -227,8 +230,19 @@ impl Shim {
                     let _ = nix::sys::signal::killpg(self.app, Signal::SIGTERM);
                     self.phase = Phase::Asked;
                 }
+                Some(Signal::SIGHUP) => self.take_notice(),
                 _ => {}
             }
+        }
+    }
+
+    /// Puts the cell's line into the log.
+    fn take_notice(&mut self) {
+        let Mode::Instance { control, .. } = &self.launch.mode else { return };
+        let path = control.join(NOTICE_FILE);
+        if let Ok(text) = std::fs::read(&path) {
+            self.outputs.note(&text);
+            let _ = std::fs::remove_file(&path);
         }
     }
 

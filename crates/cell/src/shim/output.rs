@@ -130,6 +130,14 @@ impl Outputs {
         log.flush();
     }
 
+    /// A line of the cell's own.
+    pub(super) fn note(&mut self, text: &[u8]) {
+        if let Some(log) = &mut self.log {
+            log.write(wall_clock_ms(), LogSource::Cell, text);
+            log.flush();
+        }
+    }
+
     /// Reads to the end of what the dead app left, within bounds, and writes everything out.
     pub(super) fn finish(&mut self) {
         self.pump();

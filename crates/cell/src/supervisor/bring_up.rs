@@ -2,6 +2,7 @@
 
 use super::life::Life;
 use crate::disk;
+use crate::disk_limit;
 use crate::driver::Process;
 use crate::instance::start_request;
 use crate::ledger::Entry;
@@ -35,6 +36,8 @@ impl Life {
         let driver = &context.driver;
         driver.prepare(self.instance, &unpacked.tree, self.user).await.map_err(|error| failed(&error))?;
         drop(unpacked);
+        let base = disk_limit::measure(driver.app_dir(self.instance)).await;
+        self.disk_base = Some(base);
         let old = std::mem::take(&mut self.port);
         context.ports.free(old);
         self.port = context.ports.take().ok_or_else(|| failed(&"no port is free on the cell"))?;
@@ -58,6 +61,7 @@ impl Life {
             user: self.user,
             started: None,
             ready: false,
+            disk_base: self.disk_base,
             restarts: self.restarts,
             crashes: self.crashes,
         };

@@ -26,6 +26,8 @@ pub(super) struct Life {
     pub(super) user: Option<u32>,
     pub(super) restarts: u32,
     pub(super) crashes: u32,
+    /// What its directory took before it wrote anything.
+    pub(super) disk_base: Option<u64>,
     /// Why the start before ended.
     last_end: String,
 }
@@ -41,6 +43,7 @@ impl Life {
             user: None,
             restarts: 0,
             crashes: 0,
+            disk_base: None,
             last_end: String::new(),
         }
     }
@@ -51,6 +54,7 @@ impl Life {
         let entry = self.context.ledger.read(|ledger| ledger.instances.get(&self.instance).cloned());
         if let Some(entry) = entry {
             (self.restarts, self.crashes) = (entry.restarts, entry.crashes);
+            self.disk_base = entry.disk_base;
             self.inherit(&entry);
         }
         let context = Arc::clone(&self.context);

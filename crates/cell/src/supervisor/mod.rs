@@ -7,6 +7,7 @@ mod watching;
 use crate::CellSettings;
 use crate::artifact::Artifacts;
 use crate::board::Board;
+use crate::disk_limit::Looks;
 use crate::driver::{Adopted, Driver, Exit, Process};
 use crate::health::Crowd;
 use crate::ledger::LedgerFile;
@@ -42,6 +43,8 @@ pub(crate) struct Context {
     pub(crate) ports: Ports,
     pub(crate) users: Arc<Users>,
     pub(crate) ended_logs: EndedLogs,
+    /// At what instances write on the disk.
+    pub(crate) disk_looks: Looks,
     /// Those that do not listen yet.
     pub(crate) starting: Crowd,
     /// The platform's binary, where every user can run it.
@@ -251,6 +254,7 @@ mod tests {
             ports: Ports::new(settings.ports.clone(), settings.address),
             users: Arc::new(Users::new(None, 0, dir)),
             ended_logs: EndedLogs::new(path("ended-logs")),
+            disk_looks: Looks::new(settings.disk_interval),
             starting: Crowd::default(),
             binary: "/bin/true".into(),
             settings: Arc::new(settings),
@@ -292,6 +296,7 @@ mod tests {
             std::future::pending().await
         }
         async fn terminate(&self) {}
+        async fn note(&self, _: &str) {}
         async fn kill(&self) {}
     }
 

@@ -2,12 +2,13 @@
 
 use super::Goal;
 use super::life::Life;
+use crate::disk_limit::{self, DiskWatch, Standing};
 use crate::driver::Process;
 use crate::health::{
     Awaited, Health, Listening, ProbeFailure, Verdict, await_listener, explain_silence, listening, probe,
     start_pause,
 };
-use crate::instance::memory_limit;
+use crate::instance::{disk_limit, memory_limit};
 use crate::reason;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ impl Life {
         self.context.board.change(self.instance, |card| {
             (card.started, card.port) = (Some(process.started().clone()), self.port);
         });
-        let mut is_dying = false;
+        let (mut disk, mut is_dying) = (self.watch_disk().await, false);
         let outcome = loop {
             let Some(spec) = self.wish() else {
                 self.end(&*process).await;
@@ -83,6 +84,14 @@ impl Life {
                     }
                     continue;
                 }
+                standing = disk.changed(), if !is_dying => match self.judge_disk(&*process, standing).await {
+                    Some(reason) => {
+                        self.show(InstanceState::Backoff, reason.clone());
+                        end_gently(&*process, LAST_WORDS.min(spec.grace.duration())).await;
+                        break Outcome::Ended(reason, health.healthy_for(Instant::now()));
+                    }
+                    None => continue,
+                },
                 result = check, if !is_dying => result,
             };
             probes += u32::from(!matches!(result, Err(Trouble::Silence(_))));
@@ -99,6 +108,39 @@ impl Life {
         self.context.board.change(self.instance, |card| card.started = None);
         self.context.ledger.change_entry(self.instance, |entry| (entry.started, entry.ready) = (None, false));
         outcome
+    }
+
+    /// Watches what the instance writes from now on. Of one that an older cell began nobody knows what it got.
+    async fn watch_disk(&mut self) -> DiskWatch {
+        let tree = self.context.driver.app_dir(self.instance);
+        let base = match self.disk_base {
+            Some(base) => base,
+            None => disk_limit::measure(tree.clone()).await,
+        };
+        if self.disk_base.replace(base).is_none() {
+            self.context.ledger.change_entry(self.instance, |entry| entry.disk_base = Some(base));
+        }
+        DiskWatch::start(self.context.disk_looks.clone(), tree, base, disk_limit(&self.spec).0)
+    }
+
+    /// Warns an instance that is near its limit; why one that is above it has to be ended.
+    async fn judge_disk(&self, process: &dyn Process, standing: Standing) -> Option<String> {
+        let limit = reason::size(disk_limit(&self.spec).0);
+        match standing {
+            Standing::Fine => None,
+            Standing::Near(used) => {
+                let used = reason::size(used);
+                process
+                    .note(&format!(
+                        "disk nearly full: {used} of {limit} are used; above it the app is restarted"
+                    ))
+                    .await;
+                None
+            }
+            Standing::Over(used) => {
+                Some(format!("disk limit exceeded: uses {} of {limit}", reason::size(used)))
+            }
+        }
     }
 
     /// Waits for the next probe's time and probes.

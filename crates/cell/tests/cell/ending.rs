@@ -1,6 +1,6 @@
 //! Apps that end by themselves, or will not end.
 
-use crate::support::{SERVER, Stage, eventually, processes_of};
+use crate::support::{SERVER, Stage, eventually, is_root, processes_of};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
@@ -198,5 +198,42 @@ async fn a_stopped_cell_leaves_nothing_and_the_next_start_brings_everything_back
     stage.wish.lock().unwrap().silent = true;
     stage.start().await;
     stage.until_state(id, InstanceState::Ready).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_process_that_left_its_group_and_hid_its_mark_ends_with_a_lost_instance() {
+    if !is_root() {
+        // Only a user of its own tells it from others.
+        return;
+    }
+    let mut stage = Stage::new().await;
+    stage.start().await;
+    let app = format!(
+        "import os\nif not os.path.exists('hidden') and os.fork() == 0:\n    os.setsid()\n    open('hidden', 'w').write(str(os.getpid()))\n    os.execve('/bin/sleep', ['sleep', '1000'], {{}})\n{SERVER}"
+    );
+    let spec = stage.spec(&[("app.py", &app)], "exec python3 app.py");
+    let id = spec.instance;
+    stage.want(vec![spec]).await;
+    let ready = stage.until_state(id, InstanceState::Ready).await;
+    let file = stage.instance_dir(id).join("app/hidden");
+    let pid = || std::fs::read_to_string(&file).ok().and_then(|text| text.parse::<u32>().ok());
+    eventually("the hidden process", || pid().is_some()).await;
+    let hidden = pid().unwrap();
+    let stat = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = |pid: u32| {
+        let text = stat(pid);
+        let rest = text.rsplit_once(')').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+        rest.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let shim: i32 = fields(ready.pid)[1].parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(shim), nix::sys::signal::Signal::SIGKILL).unwrap();
+    stage
+        .until("it runs again", |a| {
+            a.instances[0].restarts == 1 && a.instances[0].state == InstanceState::Ready
+        })
+        .await;
+    let state = fields(hidden).first().cloned();
+    assert!(state.as_deref().is_none_or(|state| state == "Z"), "{state:?}");
     stage.end().await;
 }

@@ -1,5 +1,6 @@
 //! Apps that take more than they may.
 
+use crate::logs::until_logged;
 use crate::support::{SERVER, Stage, is_root};
 use std::time::Duration;
 use towpath_types::ByteSize;
@@ -116,5 +117,36 @@ async fn a_flood_of_output_fills_neither_disk_nor_log() {
             .filter(|l| l.text.starts_with("a line"))
             .all(|l| l.text == "a line of some length that is repeated without end")
     );
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn an_app_that_fills_the_disk_is_warned_ended_and_begun_clean() {
+    let mut stage = Stage::new().await;
+    stage.settings.disk_interval = Duration::from_millis(50);
+    stage.start().await;
+    // Ten tenths and a little more, the last of it only after the warning was written; the next start finds a clean directory.
+    let app = format!(
+        "import os, time, threading\ndef fill():\n    open('a', 'wb').write(b'x' * (1900 << 10))\n    while not os.path.exists('go'):\n        time.sleep(0.02)\n    open('b', 'wb').write(b'x' * (600 << 10))\n    time.sleep(1000)\nif os.environ.get('FILL') == '1':\n    threading.Thread(target=fill, daemon=True).start()\n{SERVER}"
+    );
+    let large = "y".repeat(3 << 20);
+    let mut spec = stage.spec(&[("app.py", &app), ("large.txt", &large)], "exec python3 app.py");
+    spec.limits.disk = Some(ByteSize::mib(2));
+    spec.env.insert("FILL".into(), "1".into());
+    let id = spec.instance;
+    stage.want(vec![spec.clone()]).await;
+    stage.until_state(id, InstanceState::Ready).await;
+    until_logged(&stage, id, "disk nearly full: 1.9 MB of 2 MB are used").await;
+    let dir = stage.instance_dir(id).join("app");
+    assert_eq!(stage.last().instances[0].restarts, 0, "the release's own size does not count");
+    std::fs::write(dir.join("go"), "").unwrap();
+    stage.until_reason(id, "disk limit exceeded: uses 2.").await;
+    stage
+        .until("it runs again", |a| {
+            a.instances[0].restarts == 1 && a.instances[0].state == InstanceState::Ready
+        })
+        .await;
+    assert!(!dir.join("go").exists() && !dir.join("b").exists(), "begun clean");
+    until_logged(&stage, id, "disk limit exceeded").await;
     stage.end().await;
 }

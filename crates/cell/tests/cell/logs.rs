@@ -20,7 +20,7 @@ async fn tail(stage: &Stage, instance: InstanceId, lines: usize) -> Vec<LogLine>
     }
 }
 
-async fn until_logged(stage: &Stage, instance: InstanceId, text: &str) -> Vec<LogLine> {
+pub(crate) async fn until_logged(stage: &Stage, instance: InstanceId, text: &str) -> Vec<LogLine> {
     let search = async {
         loop {
             // Refused until the cell has heard of the instance.

@@ -95,6 +95,8 @@ pub struct Wish {
     pub instances: Vec<InstanceSpec>,
     pub page: usize,
     pub silent: bool,
+    /// Whether a request for a later revision gets no answer, as a manager does it.
+    pub strict: bool,
 }
 
 /// Ends the instances below a directory when a test fails: they are made to survive everything else.
@@ -150,8 +152,14 @@ impl Stage {
         let bus = Arc::new(MemoryBus::new());
         let blobs = Blobs::default();
         let api = blobs.serve(&mut tasks).await;
-        let wish =
-            Arc::new(Mutex::new(Wish { epoch: 1, revision: 1, instances: vec![], page: 100, silent: false }));
+        let wish = Arc::new(Mutex::new(Wish {
+            epoch: 1,
+            revision: 1,
+            instances: vec![],
+            page: 100,
+            silent: false,
+            strict: false,
+        }));
         spawn_manager(&bus, &wish, &mut tasks).await;
         let heard = Arc::new(Heard::default());
         spawn_listener(&bus, &heard, &mut tasks).await;
@@ -309,7 +317,8 @@ async fn spawn_manager(bus: &Arc<MemoryBus>, wish: &Arc<Mutex<Wish>>, tasks: &mu
         while let Some(message) = requests.next().await {
             let request: SyncRequest = towpath_wire::decode(&message.payload).unwrap();
             let wish = wish.lock().unwrap().clone();
-            if wish.silent {
+            // A manager gives no answer that is older than what was asked for.
+            if wish.silent || (wish.strict && request.at_least > Revision(wish.revision)) {
                 continue;
             }
             let from: usize = request.cursor.map_or(0, |cursor| cursor.parse().unwrap());

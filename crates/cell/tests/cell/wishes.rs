@@ -101,3 +101,18 @@ async fn one_directory_is_for_one_cell() {
     assert!(matches!(second, Err(CellError::InUse(_))));
     stage.end().await;
 }
+
+#[tokio::test]
+async fn a_poke_for_what_no_manager_has_does_not_keep_a_cell_from_what_there_is() {
+    let mut stage = Stage::new().await;
+    stage.start().await;
+    stage.wish.lock().unwrap().strict = true;
+    let cell = stage.cell.as_ref().unwrap().id();
+    let poke = CellPoke { epoch: 1 << 63, revision: Revision(1 << 63) };
+    stage.bus.publish(&subject::cell_poke(cell), towpath_wire::encode(&poke).into()).await.unwrap();
+    let spec = stage.spec(&[("app.py", SERVER)], "exec python3 app.py");
+    let id = spec.instance;
+    stage.want(vec![spec]).await;
+    stage.until_state(id, InstanceState::Ready).await;
+    stage.end().await;
+}

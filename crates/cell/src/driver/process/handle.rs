@@ -1,9 +1,11 @@
 //! A running instance, held by the pidfd of its shim.
 
-use super::{leftovers, read_json};
+use super::leftovers::{self, Whose};
+use super::read_json;
+use crate::disk;
 use crate::driver::{Exit, ExitHow, Process};
 use crate::kernel::{open_pidfd, signal_pidfd, watch_pidfd};
-use crate::launch::{ENDED_FILE, Ended, Started};
+use crate::launch::{ENDED_FILE, Ended, NOTICE_FILE, Started};
 use async_trait::async_trait;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,6 +34,10 @@ impl ShimHandle {
         // Looked at once the pidfd fixes whom it means.
         let app = app.filter(|_| started.app.is_alive());
         Ok(Self { instance, control, started, pidfd, app })
+    }
+
+    async fn whose(&self) -> Whose {
+        Whose::of(self.instance, self.control.with_file_name("app")).await
     }
 
     async fn shim_has_ended(&self) {
@@ -63,7 +69,7 @@ impl Process for ShimHandle {
             Some(ended) => ended.into(),
             None => {
                 // The shim was killed, so nobody has ended the app.
-                leftovers::kill(self.instance, &self.started).await;
+                leftovers::kill(&self.whose().await, &self.started).await;
                 Exit { how: ExitHow::Lost, ran: None }
             }
         }
@@ -75,12 +81,21 @@ impl Process for ShimHandle {
         }
     }
 
+    async fn note(&self, text: &str) {
+        let (path, text) = (self.control.join(NOTICE_FILE), text.to_owned());
+        let written = tokio::task::spawn_blocking(move || disk::write_whole(&path, text.as_bytes())).await;
+        if matches!(written, Ok(Ok(()))) {
+            // A shim of an older release passes over it.
+            let _ = signal_pidfd(self.pidfd.get_ref(), libc::SIGHUP);
+        }
+    }
+
     async fn kill(&self) {
         let _ = signal_pidfd(self.pidfd.get_ref(), libc::SIGUSR1);
         if tokio::time::timeout(SHIM_KILLS_WITHIN, self.shim_has_ended()).await.is_err() {
             tracing::warn!(instance = %self.instance, "the supervisor does not end; killing it and the instance");
             let _ = signal_pidfd(self.pidfd.get_ref(), libc::SIGKILL);
-            leftovers::kill(self.instance, &self.started).await;
+            leftovers::kill(&self.whose().await, &self.started).await;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The `process` driver: plain processes with few rights, each below a shim.
 //!
-//! Isolates: user (when root), files (private directory), environment, open files, processes, memory (watched), process tree.
-//! Does not isolate: network, process list, CPU, disk. Layout of `instances/<id>/`:
+//! Isolates: user (when root), files (private directory), environment, open files, processes, memory and disk space (both watched), process
+//! tree. Does not isolate: network, process list, CPU. Layout of `instances/<id>/`:
 //! `app/` the writable copy, `control/` words of the shim, `logs/` segments.
 
 mod handle;
@@ -12,10 +12,12 @@ use super::{Adopted, Driver, DriverError, Exit, ExitHow, Process, StartRequest, 
 use crate::disk;
 use crate::launch::{ENDED_FILE, Ended, Launch, Mode, STARTED_FILE, Started};
 use crate::procfs;
+use crate::records;
 use crate::settings::{LogSettings, ShimProgram};
 use crate::shim::spawn::spawn_shim;
 use async_trait::async_trait;
 use handle::ShimHandle;
+use leftovers::Whose;
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -54,6 +56,10 @@ impl ProcessDriver {
 
     fn control_dir(&self, instance: InstanceId) -> PathBuf {
         self.record_dir(instance).join("control")
+    }
+
+    async fn whose(&self, instance: InstanceId) -> Whose {
+        Whose::of(instance, self.app_dir(instance)).await
     }
 
     fn launch(&self, start: &StartRequest) -> Launch {
@@ -95,6 +101,7 @@ impl Driver for ProcessDriver {
             make_dir(&control, 0o700)?;
             make_dir(&logs, 0o700)?;
             for stale in [STARTED_FILE, ENDED_FILE] {
+                records::keep_spare(&control, stale);
                 disk::remove_if_there(&control.join(stale))?;
             }
             if app.is_dir() {
@@ -131,7 +138,7 @@ impl Driver for ProcessDriver {
         let control = self.control_dir(instance);
         let Some(started) = read_json::<Started>(&control.join(STARTED_FILE)).await else {
             // Its shim may be about to write that file: the cell was killed between a start and its record.
-            leftovers::kill_marked(instance, Some(self.root.clone())).await;
+            leftovers::kill_all(&self.whose(instance).await, Some(self.root.clone())).await;
             return Adopted::Nothing;
         };
         if started.boot == procfs::boot_id()
@@ -146,7 +153,7 @@ impl Driver for ProcessDriver {
             // Written when nothing of the tree was left.
             Some(ended) => Adopted::Ended(ended.into()),
             None => {
-                leftovers::kill(instance, &started).await;
+                leftovers::kill(&self.whose(instance).await, &started).await;
                 Adopted::Ended(Exit { how: ExitHow::Lost, ran: None })
             }
         }
@@ -182,7 +189,9 @@ impl Driver for ProcessDriver {
             Adopted::Ended(exit) if exit.how != ExitHow::Lost => {}
             Adopted::Nothing => {}
             // Costs a look at every process of the machine, and is hardly ever needed.
-            Adopted::Ended(_) => leftovers::kill_marked(instance, Some(self.root.clone())).await,
+            Adopted::Ended(_) => {
+                leftovers::kill_all(&self.whose(instance).await, Some(self.root.clone())).await;
+            }
         }
         let dir = self.record_dir(instance);
         blocking(move || disk::remove_tree(&dir))
