@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_BUILD_JOBS ?= $(shell nproc)
 
-.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-route bench-ring bench-balance bench-fresh ci clean
+.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-route bench-ring bench-balance bench-fresh bench-control ci clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -58,6 +58,11 @@ bench-proxy: ## CPU per request beside nginx and HAProxy, same work, same run
 bench-fresh: build ## from a ready instance to its first answer; from a killed one to silence
 	@scripts/ensure.sh "The bench" python3
 	@python3 bench/fresh/run.py $${CARGO_TARGET_DIR:-target}/release/towpath
+
+KILLS ?= 50
+bench-control: build ## the control plane: writes beside pgbench, kills, more managers, 1,000 cells (PARTS="load kills"; KILLS=3)
+	@scripts/ensure.sh "The bench" cc python3 nats postgres wrk
+	@KILLS=$(KILLS) python3 bench/control/run.py $${CARGO_TARGET_DIR:-target}/release/towpath $(PARTS)
 
 check: lint test ## lint and test
 

@@ -64,14 +64,16 @@ def run(stack, manager):
         wrote = wrk(stack, manager, "write", str(number), CLIENTS)
         committed = min(wrote["requests"] - wrote["refused"], revision() - before) / wrote["seconds"]
         cores = (manager.cpu_s() - cpu) / wrote["seconds"]
+        cpu = manager.cpu_s()
         read = wrk(stack, manager, "read", str(number), 64)
+        read_us = (manager.cpu_s() - cpu) / max(1, read["requests"]) * 1e6
         rate = (read["requests"] - read["refused"]) / read["seconds"]
         ratios.append(committed / plain)
         p99s.append(wrote["p99_ms"])
         reads.append(rate)
         print(
             f"round {number + 1}: pgbench {plain:.0f}/s by {connections} connections; {CLIENTS} clients {committed:.0f}/s, p50 {wrote['p50_ms']:.0f} ms, p99 {wrote['p99_ms']:.0f} ms, "
-            f"refused {wrote['refused']}, broken off {wrote['broken']}, manager {cores:.2f} cores; reads {rate:.0f}/s, p99 {read['p99_ms']:.1f} ms",
+            f"refused {wrote['refused']}, broken off {wrote['broken']}, manager {cores:.2f} cores; reads {rate:.0f}/s, p99 {read['p99_ms']:.1f} ms, {read_us:.0f} µs of the manager's CPU each",
             flush=True,
         )
     return [

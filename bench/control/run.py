@@ -6,6 +6,7 @@
           the manager has; then they read. ROUNDS of SECONDS each.
   kills   KILLS times one of three managers is killed under 500 writes a second, by clients that repeat with the same
           Idempotency-Key at another; what they were told is compared with what the database noted.
+  scale   CPU time for each write of 1, 2 and 4 managers: what they could do with a core each.
   cells   1,000 light cells (`towpath simulate cells`) with 100 instances each on one manager.
 
 With CHECK=1 exits 1 when a target is missed. Figures come last.
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import cells  # noqa: E402
 import kills  # noqa: E402
 import load  # noqa: E402
+import scale  # noqa: E402
 from stack import Stack  # noqa: E402
 
 
@@ -35,6 +37,7 @@ def parts(binary):
     return {
         "load": lambda: with_stack(binary, 1, lambda stack, managers: load.run(stack, managers[0])),
         "kills": lambda: with_stack(binary, 3, kills.run),
+        "scale": lambda: scale.run(lambda managers, part: with_stack(binary, managers, part)),
         "cells": lambda: with_stack(binary, 1, lambda stack, managers: cells.run(stack, managers[0])),
     }
 

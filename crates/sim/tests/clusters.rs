@@ -40,6 +40,19 @@ fn known_seeds_hold() {
 }
 
 #[test]
+fn the_loss_of_a_zone_is_no_storm() {
+    let output = simulate(&["--zone", "3"]);
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    let figure = |name: &str| {
+        let word = said.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
+        word.trim_start_matches('=').parse::<f64>().unwrap()
+    };
+    // A manager has 200 starts saved up, and makes 50 in a second: what is beyond that takes its time.
+    assert!(figure("lost") >= 300.0 && figure("spread_s") >= (figure("lost") - 200.0) / 50.0 - 1.0, "{said}");
+}
+
+#[test]
 fn wrong_arguments_are_told_how_it_is_used() {
     let output = simulate(&["--seeds"]);
     assert_eq!(output.status.code(), Some(2));

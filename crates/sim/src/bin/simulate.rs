@@ -1,14 +1,17 @@
 //! Runs simulated clusters, one process for each seed.
 //!
+//! `simulate --zone SEED` loses a zone of a larger cluster and counts how fast its instances are replaced.
+//!
 //! `simulate SEED` runs one and says how it went (`--sabotage RULE` breaks a rule, which has to be noticed); `simulate --seeds N [--from SEED]` runs many, two at a time, with fresh
 //! seeds unless told where to begin. With `TRACE=1` the last events are shown of good runs, too. Exits 1 when one is broken, and says how to see it again.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool speaks to people")]
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use towpath_sim::cluster::{Sabotage, Scale, run};
+use towpath_sim::cluster::{Broken, Sabotage, Scale, lose_zone, run};
 
-const USAGE: &str = "usage: simulate SEED [--sabotage RULE] | simulate --seeds N [--from SEED]";
+const USAGE: &str =
+    "usage: simulate SEED [--sabotage RULE] | simulate --zone SEED | simulate --seeds N [--from SEED]";
 /// Runs at the same time.
 const AT_ONCE: usize = 2;
 
@@ -25,6 +28,7 @@ fn main() -> ExitCode {
                 None
             }
         },
+        ["--zone", seed] => number(seed).map(zone),
         ["--seeds", count] => number(count).map(|count| many(fresh(), count)),
         ["--seeds", count, "--from", from] => {
             number(count).zip(number(from)).map(|(count, from)| many(from, count))
@@ -67,13 +71,35 @@ fn one(seed: u64, sabotage: Option<Sabotage>) -> ExitCode {
             );
             ExitCode::SUCCESS
         }
-        Err(broken) => {
-            for line in &broken.tail {
-                println!("{line}");
-            }
-            println!("seed {seed}: BROKEN: {}", broken.what);
-            ExitCode::FAILURE
+        Err(broken) => fail(seed, &broken),
+    }
+}
+
+fn fail(seed: u64, broken: &Broken) -> ExitCode {
+    for line in &broken.tail {
+        println!("{line}");
+    }
+    println!("seed {seed}: BROKEN: {}", broken.what);
+    ExitCode::FAILURE
+}
+
+fn zone(seed: u64) -> ExitCode {
+    let lost = match tempfile::tempdir() {
+        Ok(directory) => lose_zone(seed, directory.path()),
+        Err(error) => {
+            eprintln!("no temporary directory: {error}");
+            return ExitCode::FAILURE;
         }
+    };
+    match lost {
+        Ok(loss) => {
+            println!(
+                "seed {seed}: ok, lost={} started={} most_in_a_second={} spread_s={:.1} settled_s={:.1}",
+                loss.lost, loss.started, loss.most_in_a_second, loss.spread_s, loss.settled_s
+            );
+            ExitCode::SUCCESS
+        }
+        Err(broken) => fail(seed, &broken),
     }
 }
 

@@ -201,6 +201,7 @@ impl State {
                 continue;
             }
             self.lives.insert(*instance, (InstanceState::Starting, Instant::now()));
+            self.world.note_start();
             if let Some(other) = registry.insert(*instance, self.id)
                 && other != self.id
             {

@@ -55,21 +55,7 @@ impl Clients {
         let on = Arc::new(AtomicBool::new(true));
         let managers: Arc<Vec<SimManager>> = Arc::new(cluster.managers.clone());
         let mut tasks = Vec::new();
-        for n in 0..apps {
-            let Ok(name) = format!("app-{n}").parse() else { continue };
-            let app = AppRef::new(&SpaceRef::first(), name);
-            let group = GroupRef::new(app.clone(), LaneName::base());
-            let spec = first_spec(&group);
-            let mut writes = vec![put(&cluster.world, keys::app_key(&app), json!(AppSpec::default()))];
-            for n in 1..=RELEASES {
-                let release = json!(release_spec(&app, n));
-                writes.push(put(&cluster.world, keys::release_key(&app, self::release(n)), release));
-            }
-            writes.push(put(&cluster.world, group.key(), json!(spec)));
-            let made = towpath_store::Transaction { writes, fence: None, idempotency: None };
-            if let Err(error) = cluster.store.commit(made).await {
-                cluster.world.breaks(format!("the apps could not be made: {error}"));
-            }
+        for (group, spec) in make_apps(cluster, apps, 2).await {
             let client = Client {
                 world: cluster.world.clone(),
                 managers: managers.clone(),
@@ -94,6 +80,34 @@ impl Clients {
         }
         wanted
     }
+}
+
+/// Makes the apps in the store, for a run in which nobody changes them.
+pub(super) async fn still(cluster: &Cluster, apps: u64, count: u32) -> Wanted {
+    Wanted { groups: make_apps(cluster, apps, count).await.into_iter().collect(), writes: 0 }
+}
+
+/// Makes apps with a group of so many instances each.
+async fn make_apps(cluster: &Cluster, apps: u64, count: u32) -> Vec<(GroupRef, GroupSpec)> {
+    let mut made = Vec::new();
+    for n in 0..apps {
+        let Ok(name) = format!("app-{n}").parse() else { continue };
+        let app = AppRef::new(&SpaceRef::first(), name);
+        let group = GroupRef::new(app.clone(), LaneName::base());
+        let spec = first_spec(&group, count);
+        let mut writes = vec![put(&cluster.world, keys::app_key(&app), json!(AppSpec::default()))];
+        for n in 1..=RELEASES {
+            let release = json!(release_spec(&app, n));
+            writes.push(put(&cluster.world, keys::release_key(&app, self::release(n)), release));
+        }
+        writes.push(put(&cluster.world, group.key(), json!(spec)));
+        let write = towpath_store::Transaction { writes, fence: None, idempotency: None };
+        if let Err(error) = cluster.store.commit(write).await {
+            cluster.world.breaks(format!("the apps could not be made: {error}"));
+        }
+        made.push((group, spec));
+    }
+    made
 }
 
 impl Wanted {
@@ -198,12 +212,12 @@ fn put(world: &World, key: Key, spec: serde_json::Value) -> Write {
     Write::Put { id, key, expect: Expect::Any, spec: Some(spec), status: None }
 }
 
-fn first_spec(group: &GroupRef) -> GroupSpec {
+fn first_spec(group: &GroupRef, count: u32) -> GroupSpec {
     GroupSpec {
         app: group.app.app.clone(),
         lane: group.lane.clone(),
         region: String::new(),
-        count: 2,
+        count,
         release: release(1),
         env: BTreeMap::new(),
         limits: Default::default(),

@@ -19,6 +19,7 @@ mod sabotage;
 mod storm;
 mod trace;
 mod world;
+mod zone;
 
 use audit::Audit;
 use cell::{Registry, SimCell};
@@ -32,6 +33,7 @@ use towpath_bus::MemoryBus;
 use towpath_store::MemoryStore;
 use towpath_types::{CellId, Place};
 use world::{CALM, World};
+pub use zone::Loss;
 
 /// When the simulated store's clock begins, milliseconds since 1970.
 const BEGIN_MS: u64 = 1_800_000_000_000;
@@ -87,6 +89,19 @@ pub struct Broken {
 
 /// Runs one cluster. A process may call this once: see [`entropy`](self).
 pub fn run(seed: u64, scale: &Scale, directory: &Path) -> Result<Report, Broken> {
+    in_virtual_time(seed, || Cluster::play(seed, scale, directory))
+}
+
+/// Runs one cluster that loses a third of its cells at one moment. A process may call this once.
+pub fn lose_zone(seed: u64, directory: &Path) -> Result<Loss, Broken> {
+    in_virtual_time(seed, || zone::play(seed, directory))
+}
+
+fn in_virtual_time<T, F>(seed: u64, play: impl FnOnce() -> F + Send) -> Result<T, Broken>
+where
+    T: Send,
+    F: Future<Output = Result<T, Broken>>,
+{
     let alone = |error: std::io::Error| Broken { what: error.to_string(), tail: Vec::new() };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("simulation".into()).stack_size(16 << 20);
@@ -97,7 +112,7 @@ pub fn run(seed: u64, scale: &Scale, directory: &Path) -> Result<Report, Broken>
                 .start_paused(true)
                 .build()
                 .map_err(alone)?;
-            let ended = runtime.block_on(Cluster::play(seed, scale, directory));
+            let ended = runtime.block_on(play());
             runtime.shutdown_background();
             ended
         });
@@ -105,6 +120,21 @@ pub fn run(seed: u64, scale: &Scale, directory: &Path) -> Result<Report, Broken>
             Err(Broken { what: "the simulation panicked; see above".into(), tail: Vec::new() })
         })
     })
+}
+
+/// Plays until the end, or until an invariant does not hold.
+async fn watched<T>(world: &World, played: impl Future<Output = Result<T, String>>) -> Result<T, Broken> {
+    let mut broken = world.broken();
+    let ended = tokio::select! {
+        biased;
+        _ = broken.wait_for(Option::is_some) => Err(String::new()),
+        ended = played => ended,
+    };
+    let first = world.broken().borrow().clone();
+    match (ended, first) {
+        (Ok(played), None) => Ok(played),
+        (Err(what), None) | (_, Some(what)) => Err(Broken { what, tail: world.tail() }),
+    }
 }
 
 /// Everything that runs.
@@ -123,7 +153,6 @@ struct Cluster {
 impl Cluster {
     async fn play(seed: u64, scale: &Scale, directory: &Path) -> Result<Report, Broken> {
         let world = World::new(seed, scale.sabotage);
-        let mut broken = world.broken();
         let played = async {
             let mut cluster = Self::start(&world, scale, directory);
             let clients = clients::Clients::start(&cluster, scale.apps).await;
@@ -135,18 +164,8 @@ impl Cluster {
             let settled_s = check::settle(&cluster, &wanted, Duration::from_secs(scale.calm_s)).await?;
             Ok((faults, wanted.writes, settled_s))
         };
-        let ended = tokio::select! {
-            biased;
-            _ = broken.wait_for(Option::is_some) => Err(String::new()),
-            ended = played => ended,
-        };
-        let first = world.broken().borrow().clone();
-        match (ended, first) {
-            (Ok((faults, writes, settled_s)), None) => {
-                Ok(Report { digest: world.digest(), writes, faults, settled_s, tail: world.tail() })
-            }
-            (Err(what), None) | (_, Some(what)) => Err(Broken { what, tail: world.tail() }),
-        }
+        let (faults, writes, settled_s) = watched(&world, played).await?;
+        Ok(Report { digest: world.digest(), writes, faults, settled_s, tail: world.tail() })
     }
 
     fn start(world: &Arc<World>, scale: &Scale, directory: &Path) -> Self {

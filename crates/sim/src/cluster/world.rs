@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use towpath_bus::BusState;
 
 /// How bad it is at the moment.
@@ -37,6 +38,8 @@ pub(super) struct World {
     weather: Mutex<Weather>,
     broken: watch::Sender<Option<String>>,
     sabotage: Option<Sabotage>,
+    /// When instances were started, in order.
+    starts: Mutex<Vec<Instant>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -51,6 +54,7 @@ impl World {
             weather: Mutex::new(CALM),
             broken: watch::Sender::new(None),
             sabotage,
+            starts: Mutex::default(),
         })
     }
 
@@ -98,6 +102,16 @@ impl World {
 
     pub(super) fn note(&self, what: fmt::Arguments<'_>) {
         lock(&self.trace).note(what);
+    }
+
+    /// An instance is started.
+    pub(super) fn note_start(&self) {
+        lock(&self.starts).push(Instant::now());
+    }
+
+    /// The starts since this was asked last.
+    pub(super) fn take_starts(&self) -> Vec<Instant> {
+        std::mem::take(&mut lock(&self.starts))
     }
 
     pub(super) fn digest(&self) -> String {
