@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn a_storm_is_told_from_bounded_starts() {
         let directory = Path::new("/nowhere");
-        let calm: Vec<f64> = (0..600_u32).map(|n| 20.0 + f64::from(n) / 100.0).collect();
+        let calm: Vec<f64> = (0..600_u32).map(|n| 20.0 + f64::from(n) / 128.0).collect();
         let loss = judge(&calm, 600, 30.0, 2, directory).unwrap();
-        assert_eq!((loss.lost, loss.started, loss.most_in_a_second), (600, 600, 100));
+        assert_eq!((loss.lost, loss.started, loss.most_in_a_second), (600, 600, 128));
         assert!(judge(&[20.0; 601], 601, 30.0, 2, directory).unwrap_err().contains("within 1 s"));
         assert!(judge(&calm, 601, 30.0, 2, directory).is_err(), "one was never replaced");
     }
