@@ -1,6 +1,6 @@
 //! What would happen to a request, for people: the same decisions as in `pick`, with every reason.
 
-use crate::balance::{By, Scope, capacity, chash_score, choose, latency_score, load_score, second_is_better};
+use crate::balance::{Scope, capacity, chash_score, choose, latency_score, load_score};
 use crate::hash::Rng;
 use crate::lane::LaneChoice;
 use crate::pick::{Draw, NoPick, SPILL, Stage, TriedSet, healthy, last_resort, spilled, stages};
@@ -248,13 +248,9 @@ fn shares(matched: &Match<'_>, scope: &Scope<'_, '_>, whole: f64) -> BTreeMap<In
         Balancer::Chash(_) => nodes.iter().map(|node| chash_score(node, scope)).collect(),
     };
     let shares = match balancer {
-        Balancer::Load => pair_shares(&nodes, scope, By::Load),
-        Balancer::Ewma => pair_shares(&nodes, scope, By::Latency),
+        Balancer::Load | Balancer::Ewma => pair_shares(&nodes, &rates(&nodes, scope, balancer), scope),
         Balancer::Weighted | Balancer::Roundrobin | Balancer::Random => proportional(&scores),
-        Balancer::LeastConn => {
-            let least = scores.iter().copied().fold(f64::INFINITY, f64::min);
-            proportional(&scores.iter().map(|s| if *s == least { 1.0 } else { 0.0 }).collect::<Vec<_>>())
-        }
+        Balancer::LeastConn => proportional(&rates(&nodes, scope, balancer)),
         Balancer::Chash(_) => {
             let chosen = choose(scope, matched.app, &mut Rng::new(0)).map(|n| n.endpoint.instance());
             nodes.iter().map(|n| if Some(n.endpoint.instance()) == chosen { 1.0 } else { 0.0 }).collect()
@@ -269,24 +265,47 @@ fn proportional(parts: &[f64]) -> Vec<f64> {
     parts.iter().map(|part| if total > 0.0 { part / total } else { 1.0 / parts.len() as f64 }).collect()
 }
 
-/// Exact probabilities of power of two choices, with the smaller chance of those that ramp up.
-fn pair_shares(nodes: &[&Node], scope: &Scope<'_, '_>, by: By) -> Vec<f64> {
+/// Rates at which endpoints take requests over time, up to a factor. A score holds for one choice only: each request in flight
+/// and each answer moves it, so the lower one of two does not get everything. What settles is this:
+///
+/// - `load` evens out `in_flight × latency × (1 + load) / weight`, `least_conn` evens out `in_flight / weight`, and a rate is
+///   requests in flight by latency;
+/// - `ewma` lets the average of who loses fade until it wins, the sooner the less it is behind; this is an estimate.
+fn rates(nodes: &[&Node], scope: &Scope<'_, '_>, balancer: &Balancer) -> Vec<f64> {
+    let now = scope.draw.now;
+    let (unknown, mean_load) = (mean_latency(nodes, now), scope.pool.mean_load());
+    let rate = |node: &&Node| {
+        let latency = f64::from(node.state.latency.seconds(now).unwrap_or(unknown)).max(1e-9);
+        let load = f64::from(node.state.load(now).unwrap_or(mean_load));
+        let weight = f64::from(node.weight.max(1));
+        match balancer {
+            Balancer::LeastConn => weight * f64::from(scope.ramp(node)) / latency,
+            Balancer::Ewma => (weight / latency).powi(8),
+            _ => weight / (latency * latency * (1.0 + load)),
+        }
+    };
+    nodes.iter().map(rate).collect()
+}
+
+/// Power of two choices over time: each pair is drawn by chance (those that ramp up more rarely), and shares by its rates.
+fn pair_shares(nodes: &[&Node], rates: &[f64], scope: &Scope<'_, '_>) -> Vec<f64> {
     if nodes.len() == 1 {
         return vec![1.0];
     }
     let ramps: Vec<f64> = nodes.iter().map(|node| f64::from(scope.ramp(node))).collect();
     let total: f64 = ramps.iter().sum();
-    let mut shares = vec![0.0; nodes.len()];
-    for (i, (a, ramp_a)) in nodes.iter().zip(&ramps).enumerate() {
-        for (j, (b, ramp_b)) in nodes.iter().zip(&ramps).enumerate().filter(|(j, _)| *j != i) {
-            let chance = ramp_a / total * (ramp_b / (total - ramp_a));
-            let winner = if second_is_better(scope, by, a, b) { j } else { i };
-            if let Some(share) = shares.get_mut(winner) {
-                *share += chance;
-            }
-        }
-    }
-    shares
+    let all: Vec<(f64, f64)> = ramps.into_iter().zip(rates.iter().copied()).collect();
+    let share = |at: usize, (ramp, rate): (f64, f64)| -> f64 {
+        let others = all.iter().enumerate().filter(|(other, _)| *other != at);
+        others
+            .map(|(_, (other_ramp, other_rate))| {
+                let drawn = ramp / total * (other_ramp / (total - ramp))
+                    + other_ramp / total * (ramp / (total - other_ramp));
+                drawn * rate / (rate + other_rate)
+            })
+            .sum()
+    };
+    all.iter().enumerate().map(|(at, one)| share(at, *one)).collect()
 }
 
 fn mean_latency(nodes: &[&Node], now: u64) -> f32 {

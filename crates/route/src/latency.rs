@@ -20,6 +20,15 @@ fn tick(now: u64) -> u32 {
     (now >> TICK_BITS) as u32
 }
 
+/// Ticks that a clock of another thread may be behind. Beyond that it is the time stamp that has gone round.
+const BEHIND: u32 = 1 << 16;
+
+/// Ticks from `at` to `now`.
+fn ticks_since(at: u32, now: u64) -> u32 {
+    let passed = tick(now).wrapping_sub(at);
+    if passed > u32::MAX - BEHIND { 0 } else { passed }
+}
+
 fn fade(ticks: u32) -> f32 {
     if ticks == 0 {
         return 1.0;
@@ -44,7 +53,7 @@ impl Latency {
         let average = match unpack(word) {
             None => sample,
             Some((average, at)) => {
-                let keep = fade(tick(now).saturating_sub(at));
+                let keep = fade(ticks_since(at, now));
                 if sample > average { sample } else { average * keep + sample * (1.0 - keep) }
             }
         };
@@ -54,7 +63,7 @@ impl Latency {
     /// The average in seconds, faded to `now`; `None` before the first sample.
     pub(crate) fn seconds(&self, now: u64) -> Option<f32> {
         let (average, at) = unpack(self.0.load(Relaxed))?;
-        Some(average * fade(tick(now).saturating_sub(at)))
+        Some(average * fade(ticks_since(at, now)))
     }
 }
 
@@ -89,6 +98,19 @@ mod tests {
         latency.add(10 * S, S);
         latency.add(9 * S, S / 2);
         assert!(latency.seconds(9 * S).unwrap() <= 1.0);
+    }
+
+    #[test]
+    fn it_fades_also_when_the_time_stamp_goes_round() {
+        let round = 1_u64 << (TICK_BITS + 32);
+        let latency = Latency::default();
+        latency.add(round - 5 * S, S);
+        for (later, least, most) in [(0, 0.58, 0.63), (5 * S, 0.35, 0.38), (95 * S, 0.0, 0.001)] {
+            let average = latency.seconds(round + later).unwrap();
+            assert!((least..most).contains(&average), "{later}: {average}");
+        }
+        latency.add(round + 5 * S, S / 1000);
+        assert!(latency.seconds(round + 5 * S).unwrap() < 0.5);
     }
 
     #[test]

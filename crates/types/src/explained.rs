@@ -18,7 +18,7 @@ pub struct ExplainedEndpoint {
     pub tier: Option<u8>,
     /// Score of the balancer; what it means depends on the balancer. `None` = not eligible.
     pub score: Option<f64>,
-    /// Probability that it gets the request, 0..=1.
+    /// Part of such requests that it gets over time, as scores are now, 0..=1.
     pub share: f64,
     /// Requests in flight from this gateway.
     pub in_flight: u64,

@@ -74,7 +74,7 @@ pub(crate) struct Conn {
     pub(crate) head_late: Cell<bool>,
     /// Whether what follows an upgrade request is another protocol; `None` = not known yet.
     pub(crate) switched: Cell<Option<bool>>,
-    /// The connection's task, while it waits for the above.
+    /// The connection's task, while it waits for the above, or for the last answer to a client that has ended its side.
     pub(crate) hold_waker: RefCell<Option<Waker>>,
     /// Where a tunnel leads.
     pub(crate) tunnel: RefCell<Option<TunnelEnd>>,

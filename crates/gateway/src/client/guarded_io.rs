@@ -20,6 +20,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Most bytes that one read takes in.
 const READ_BYTES: usize = 64 * 1024;
 
+/// Who ends its side within this time after its last byte has said all that it wants to say, and waits for its answer. Who
+/// does so later has waited in vain, and is gone: the two look the same.
+const HALF_CLOSE_MS: u64 = 1000;
+
 /// What hyper reads in the place of a refused head.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 
@@ -38,12 +42,40 @@ pub(crate) struct GuardedIo {
     judged: usize,
     stop: Option<Stop>,
     stand_in_given: bool,
+    /// When the last bytes came.
+    read_ms: u64,
+    /// The client has ended its side, and is owed answers still.
+    half_closed: bool,
 }
 
 impl GuardedIo {
     /// Guards a stream.
     pub(crate) fn new(stream: ClientStream, guard: Guard, conn: Rc<Conn>) -> Self {
-        Self { stream, guard, conn, held: Vec::new(), judged: 0, stop: None, stand_in_given: false }
+        Self {
+            stream,
+            guard,
+            conn,
+            held: Vec::new(),
+            judged: 0,
+            stop: None,
+            stand_in_given: false,
+            read_ms: 0,
+            half_closed: false,
+        }
+    }
+
+    /// Whether a whole request is there that is not answered.
+    fn is_owing(&self) -> bool {
+        let unanswered =
+            self.guard.heads() > self.conn.requests.get() || self.conn.phase.get() != Phase::Between;
+        unanswered && !self.guard.in_body() && !self.guard.in_head()
+    }
+
+    /// The client's side has ended. hyper would take that for the end of everything, so it hears of it after the answer.
+    fn half_closes(&mut self) -> bool {
+        let soon = self.conn.deadline.now_ms().saturating_sub(self.read_ms) <= HALF_CLOSE_MS;
+        self.half_closed = soon && self.is_owing();
+        self.half_closed
     }
 
     /// Whether the client has not sent all of a request yet.
@@ -112,6 +144,7 @@ impl GuardedIo {
                 return Poll::Ready(Ok(Passed::End));
             }
             self.conn.touch();
+            self.read_ms = self.conn.deadline.now_ms();
             if !self.held.is_empty() {
                 self.held.extend_from_slice(read);
                 self.judge_held();
@@ -163,6 +196,13 @@ impl hyper::rt::Read for GuardedIo {
             if this.pass_held(&mut buf) {
                 return Poll::Ready(Ok(()));
             }
+            if this.half_closed {
+                if !this.is_owing() {
+                    return Poll::Ready(Ok(()));
+                }
+                *this.conn.hold_waker.borrow_mut() = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
             match this.stop {
                 None => {}
                 Some(Stop::Upgrade) => return this.poll_hold(cx),
@@ -184,6 +224,7 @@ impl hyper::rt::Read for GuardedIo {
             }
             match ready!(this.poll_pass_read(cx, &mut buf))? {
                 Passed::Nothing => {}
+                Passed::End if this.half_closes() => {}
                 Passed::Some | Passed::End => return Poll::Ready(Ok(())),
             }
         }

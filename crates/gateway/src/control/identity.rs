@@ -15,8 +15,13 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Reads the identity, or makes one, and notes this start.
+    /// Reads the identity, or makes one, and notes this start. Where there is no room to note it, a known gateway goes on all
+    /// the same: it can serve its snapshot, and its clock makes the next number as well.
     pub(crate) fn load(data_dir: &Path) -> io::Result<Self> {
+        Self::load_with(data_dir, files::write_private)
+    }
+
+    fn load_with(data_dir: &Path, write: impl Fn(&Path, &[u8]) -> io::Result<()>) -> io::Result<Self> {
         let path = data_dir.join("gateway.json");
         let before: Option<Identity> = files::read_own(&path)?
             .map(|bytes| serde_json::from_slice(&bytes))
@@ -33,9 +38,20 @@ impl Identity {
             Some(before) => Self { incarnation: Incarnation(now.max(before.incarnation.0 + 1)), ..before },
             None => Self { gateway: GatewayId(uuid::Uuid::now_v7()), incarnation: Incarnation(now) },
         };
-        files::write_private(&path, &serde_json::to_vec(&identity).map_err(io::Error::other)?)?;
-        Ok(identity)
+        let written = write(&path, &serde_json::to_vec(&identity).map_err(io::Error::other)?);
+        match written {
+            Err(error) if before.is_some() && has_no_room(&error) => {
+                tracing::warn!(%error, path = %path.display(), "this start of the gateway could not be noted");
+                Ok(identity)
+            }
+            written => written.map(|()| identity),
+        }
     }
+}
+
+fn has_no_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
 }
 
 #[cfg(test)]
@@ -51,6 +67,19 @@ mod tests {
         let second = Identity::load(dir.path()).unwrap();
         assert_eq!(second.gateway, first.gateway);
         assert_eq!(second.incarnation.0, u64::MAX - 4, "the clock going back does not bring the number back");
+    }
+
+    #[test]
+    fn a_full_disk_keeps_a_new_gateway_from_starting_and_no_known_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let full = |_: &Path, _: &[u8]| Err(io::ErrorKind::StorageFull.into());
+        assert!(Identity::load_with(dir.path(), full).is_err());
+        let first = Identity::load(dir.path()).unwrap();
+        let second = Identity::load_with(dir.path(), full).unwrap();
+        assert_eq!(second.gateway, first.gateway);
+        assert!(second.incarnation > first.incarnation);
+        let broken = |_: &Path, _: &[u8]| Err(io::ErrorKind::Other.into());
+        assert!(Identity::load_with(dir.path(), broken).is_err());
     }
 
     #[test]

@@ -327,9 +327,9 @@ impl Conn {
     fn request_ends(&self, asked_upgrade: bool) {
         if asked_upgrade && self.switched.get().is_none() && self.tunnel.borrow().is_none() {
             self.switched.set(Some(false));
-            if let Some(waker) = self.hold_waker.borrow_mut().take() {
-                waker.wake();
-            }
+        }
+        if let Some(waker) = self.hold_waker.borrow_mut().take() {
+            waker.wake();
         }
         self.phase.set(Phase::Between);
         self.deadline.clear();

@@ -16,6 +16,7 @@ mod errors;
 mod explains;
 mod framing;
 mod h2;
+mod halves;
 mod heads;
 mod lanes;
 mod limits;

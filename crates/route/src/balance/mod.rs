@@ -11,7 +11,7 @@ mod weighted;
 pub(crate) use chash::score as chash_score;
 pub(crate) use least::score as least_score;
 pub(crate) use scope::Scope;
-pub(crate) use two_choices::{By, latency_score, load_score, second_is_better};
+pub(crate) use two_choices::{latency_score, load_score};
 pub(crate) use weighted::capacity;
 
 use crate::app::{App, Rule};
@@ -19,6 +19,7 @@ use crate::endpoint::EndpointState;
 use crate::hash::Rng;
 use crate::pool::Node;
 use std::sync::Arc;
+use two_choices::By;
 
 /// One of the scope's endpoints; `None` only when it has none.
 pub(crate) fn choose<'a>(scope: &Scope<'a, '_>, app: &App, rng: &mut Rng) -> Option<&'a Node> {

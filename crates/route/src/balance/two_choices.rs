@@ -39,7 +39,7 @@ pub(crate) fn choose_of(
 }
 
 /// Whether the second has the lower score.
-pub(crate) fn second_is_better(scope: &Scope<'_, '_>, by: By, a: &Node, b: &Node) -> bool {
+fn second_is_better(scope: &Scope<'_, '_>, by: By, a: &Node, b: &Node) -> bool {
     let mean_load = || scope.pool.mean_load();
     compare(by, (&a.state, a.weight), (&b.state, b.weight), scope.draw.now, mean_load)
 }
