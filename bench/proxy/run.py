@@ -3,7 +3,7 @@
 
 The work is the same for all: one worker, keep-alive on both sides, four endpoints, a request id, X-Forwarded-For, an
 access log that is written in large pieces. Towpath does more: its framing guard, lanes, load balancing by in-flight,
-latency and reported load, 1,002 routes, per-app metrics, Forwarded, traceparent.
+latency and reported load, 1,001 routes, every request in a lane of its own instances, per-app metrics, Forwarded, traceparent.
 HAProxy logs to syslog only, which does not run here; it logs nothing.
 
 Contenders take turns in each round and scenario, so that a busy machine is busy for all; ratios are taken within a
@@ -78,7 +78,7 @@ def render(name, target, values):
 
 
 def load(port, path, connections, seconds):
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency", "-H", "Host: bench.localhost",
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency", "-H", "Host: bench.localhost", "-H", "towpath-lane: blue",
                f"http://127.0.0.1:{port}/{path}"]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in out or "Socket errors" in out:

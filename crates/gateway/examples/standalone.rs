@@ -1,4 +1,5 @@
-//! A gateway with no manager, store or bus: it serves a snapshot file that this program writes first.
+//! A gateway with no manager and no store: it serves a snapshot file that this program writes first, and hears of the
+//! instances' load from it every two seconds, as from a cell.
 //! `standalone DATA_DIR LISTEN WORKERS BACKEND…` routes every `*.bench.localhost` to the backends; used by `bench/proxy`.
 //! With `COUNT_ALLOCATIONS=1` it prints the number of allocations so far for each line on standard input.
 #![allow(clippy::print_stdout, reason = "a program")]
@@ -56,7 +57,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     let config: towpath_gateway::GatewayConfig = serde_json::from_value(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let gateway = runtime.block_on(towpath_gateway::Gateway::start(config.validate()?, None))?;
+    let bus = towpath_bus::MemoryBus::new();
+    let started = towpath_gateway::Gateway::start(config.validate()?, Some(std::sync::Arc::new(bus.clone())));
+    let gateway = runtime.block_on(started)?;
+    announce(bus, cell(&backends)?)?;
     println!("listening on {:?}, admin on {:?}", gateway.addresses(), gateway.admin_address());
     COUNTS.store(std::env::var_os("COUNT_ALLOCATIONS").is_some(), Relaxed);
     for line in std::io::stdin().lock().lines() {
@@ -67,12 +71,37 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Says every two seconds how loaded the instances are, in a thread of its own.
+fn announce(
+    bus: towpath_bus::MemoryBus,
+    mut cell: serde_json::Value,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let mut ticks = tokio::time::interval(std::time::Duration::from_secs(2));
+            for seq in 2_u64.. {
+                ticks.tick().await;
+                cell["seq"] = seq.into();
+                let Ok(announce) = serde_json::from_value::<towpath_wire::cell::CellAnnounce>(cell.clone())
+                else {
+                    return;
+                };
+                let subject = towpath_wire::subject::cell_announce(announce.cell);
+                let _ =
+                    towpath_bus::Bus::publish(&bus, &subject, towpath_wire::encode(&announce).into()).await;
+            }
+        });
+    });
+    Ok(())
+}
+
 /// Base and one feature lane, four balanced endpoints, and a thousand other routes so that the table is not trivial.
 fn snapshot(backends: &[String]) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
     let app = |name: &str| serde_json::json!({"org": "default", "space": "default", "app": name});
     let mut items = vec![
         serde_json::json!({"kind": "space", "space": {"org": "default", "space": "default"}, "lanes": {}, "names": ["base", "blue"]}),
-        serde_json::json!({"kind": "app", "app": app("bench"), "upstream": {}, "stopped": false, "lanes": ["base"]}),
+        serde_json::json!({"kind": "app", "app": app("bench"), "upstream": {}, "stopped": false, "lanes": ["base", "blue"]}),
     ];
     items.push(
         serde_json::json!({"kind": "route", "host": "bench.localhost", "path": "/", "app": app("bench")}),
@@ -80,20 +109,27 @@ fn snapshot(backends: &[String]) -> Result<serde_json::Value, Box<dyn std::error
     for n in 0..1000 {
         items.push(serde_json::json!({"kind": "route", "host": format!("a{n}.bench.localhost"), "path": "/", "app": app("bench")}));
     }
+    Ok(serde_json::json!({"version": 1, "revision": 1, "items": items, "cells": [cell(backends)?]}))
+}
+
+/// The cell that has them all: each backend is one instance of base and one of the lane.
+fn cell(backends: &[String]) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
     let mut instances = Vec::new();
     for (n, backend) in backends.iter().enumerate() {
         let port = backend.rsplit(':').next().unwrap_or_default().parse::<u16>()?;
-        instances.push(serde_json::json!({
-            "instance": format!("0190a5e0-0000-7000-8000-{n:012}"), "app": app("bench"), "lane": "base",
-            "release": format!("sha256:{}", "0".repeat(64)), "port": port, "protocol": "http1", "weight": 100,
-            "state": "ready", "state_ms": 1_000_000, "restarts": 0, "reason": "",
-            "load": {"cpu": 0.2, "mem": 0.2, "io": 0.0}, "memory_bytes": 0, "pid": 0,
-        }));
+        for (lane, first) in [("base", 0), ("blue", 1000)] {
+            let app = serde_json::json!({"org": "default", "space": "default", "app": "bench"});
+            instances.push(serde_json::json!({
+                "instance": format!("0190a5e0-0000-7000-8000-{:012}", first + n), "app": app, "lane": lane,
+                "release": format!("sha256:{}", "0".repeat(64)), "port": port, "protocol": "http1", "weight": 100,
+                "state": "ready", "state_ms": 1_000_000, "restarts": 0, "reason": "",
+                "load": {"cpu": 0.2, "mem": 0.2, "io": 0.0}, "memory_bytes": 0, "pid": 0,
+            }));
+        }
     }
-    let cell = serde_json::json!({
+    Ok(serde_json::json!({
         "cell": "0190a5e0-0000-7000-8000-0000000000ff", "incarnation": 1, "seq": 1, "place": {}, "address": "127.0.0.1",
         "version": "", "driver": "process", "memory_bytes": 0, "cores": 2, "host": {"cpu": 0.2, "mem": 0.2, "io": 0.0},
         "cordoned": false, "leaving": false, "desired": 1, "builders": [], "instances": instances,
-    });
-    Ok(serde_json::json!({"version": 1, "revision": 1, "items": items, "cells": [cell]}))
+    }))
 }

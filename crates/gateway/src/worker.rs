@@ -152,17 +152,16 @@ impl Worker {
         self.log.borrow_mut().add(line);
     }
 
-    /// The counters of an app; `None` when there are too many apps.
-    pub(crate) fn app_metrics(&self, app: &AppRef, budget: &Arc<RetryBudget>) -> Option<Arc<AppMetrics>> {
+    /// Counts with the counters of an app, unless there are too many apps.
+    pub(crate) fn count_for(&self, app: &AppRef, budget: &Arc<RetryBudget>, count: impl FnOnce(&AppMetrics)) {
         let mut apps = self.apps.borrow_mut();
         if let Some(known) = apps.get(&Arc::as_ptr(budget)) {
-            return Some(known.metrics.clone());
+            return count(&known.metrics);
         }
-        if apps.len() >= APPS_MAX {
-            return None;
+        if apps.len() < APPS_MAX {
+            let metrics = self.registry.add_app(app.clone());
+            count(&metrics);
+            apps.insert(Arc::as_ptr(budget), CountedApp { budget: budget.clone(), metrics });
         }
-        let metrics = self.registry.add_app(app.clone());
-        apps.insert(Arc::as_ptr(budget), CountedApp { budget: budget.clone(), metrics: metrics.clone() });
-        Some(metrics)
     }
 }

@@ -273,10 +273,10 @@ impl Drop for Record {
             worker.metrics.clients_gone.add(1);
         }
         let app = self.chosen.as_ref().map(|chosen| &chosen.route.spec.app);
-        if let Some(chosen) = &self.chosen
-            && let Some(metrics) = worker.app_metrics(&chosen.route.spec.app, &chosen.budget)
-        {
-            metrics.requests.add(self.status, duration_us, bytes_in, self.bytes_out);
+        if let Some(chosen) = &self.chosen {
+            worker.count_for(&chosen.route.spec.app, &chosen.budget, |metrics| {
+                metrics.requests.add(self.status, duration_us, bytes_in, self.bytes_out);
+            });
         }
         worker.at_wall_clock(self.started_ns, |second, millisecond| {
             worker.log(&AccessLine {

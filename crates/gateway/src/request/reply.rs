@@ -44,6 +44,9 @@ enum Source {
     H2(Incoming, #[expect(dead_code, reason = "counts the stream until it is dropped")] StreamGuard),
 }
 
+/// Longest body that is handed on in one piece with its head.
+const WHOLE_BYTES: usize = 16 * 1024;
+
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static LANE_SERVED: HeaderName = HeaderName::from_static("towpath-lane-served");
 
@@ -61,6 +64,17 @@ pub(crate) fn from_h1(mut record: Record, reply: H1Reply, key: PoolKey) -> Respo
     if body.is_done() {
         keep_connection(&record, &mut body, key);
         record.completes();
+        return response;
+    }
+    // A small body that is here already goes into the client's socket as it is: nothing needs to be kept for it. With HTTP/2
+    // it may wait for the client's window.
+    if record.watch.is_none()
+        && let Some(whole) = body.take_whole(WHOLE_BYTES)
+    {
+        keep_connection(&record, &mut body, key);
+        record.bytes_out = whole.len() as u64;
+        record.completes();
+        *response.body_mut() = ReplyBody::Own(whole, None);
         return response;
     }
     *response.body_mut() = stream(record, Source::H1(body), key);

@@ -4,6 +4,7 @@
 //! header map without taking it apart, so that another attempt can send it again; how many bytes went out is known
 //! exactly; and no task or channel stands between a client's connection and its upstream connection.
 
+mod awaited;
 pub(crate) mod fault;
 pub(crate) mod h1;
 pub(crate) mod h2;

@@ -1,16 +1,13 @@
 //! HTTP/2 connections that are being made: of many requests that find none, one makes it and the others wait for it.
 
 use super::AttemptFault;
+use super::awaited::Awaited;
 use super::h2::H2Conn;
 use super::pool::PoolKey;
 use crate::deadline::Deadline;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
-use tokio::sync::Notify;
 
 /// All of a worker's.
 #[derive(Default)]
@@ -20,9 +17,8 @@ pub(crate) struct Openings(RefCell<HashMap<PoolKey, Rc<Opening>>>);
 #[derive(Default)]
 struct Opening {
     waiting: Cell<usize>,
-    ended: Cell<bool>,
     result: RefCell<Option<Result<H2Conn, AttemptFault>>>,
-    notify: Notify,
+    awaited: Awaited,
 }
 
 /// What a request that needs a connection does.
@@ -53,7 +49,7 @@ impl Openings {
             let known = self.0.borrow().get(&key).filter(|known| known.waiting.get() + 1 < streams).cloned();
             let Some(opening) = known else { return Ok(Step::Open(self.turn(key))) };
             opening.waiting.set(opening.waiting.get() + 1);
-            opening.end(deadline).await?;
+            opening.awaited.end(deadline).await?;
             match &*opening.result.borrow() {
                 Some(Ok(conn)) if conn.is_open() && conn.streams() < streams => {
                     return Ok(Step::Shared(conn.clone()));
@@ -75,22 +71,6 @@ impl Openings {
     }
 }
 
-impl Opening {
-    async fn end(&self, deadline: &Deadline) -> Result<(), AttemptFault> {
-        let mut notified = pin!(self.notify.notified());
-        poll_fn(|cx| {
-            if self.ended.get() || notified.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(()));
-            }
-            if deadline.is_over(cx) {
-                return Poll::Ready(Err(AttemptFault::of_late_connect(deadline)));
-            }
-            Poll::Pending
-        })
-        .await
-    }
-}
-
 impl Turn<'_> {
     /// Tells those that wait.
     pub(crate) fn ends(self, result: &Result<H2Conn, AttemptFault>) {
@@ -108,8 +88,7 @@ impl Drop for Turn<'_> {
         if all.get(&self.key).is_some_and(|known| Rc::ptr_eq(known, &self.opening)) {
             all.remove(&self.key);
         }
-        self.opening.ended.set(true);
-        self.opening.notify.notify_waiters();
+        self.opening.awaited.ends();
     }
 }
 
@@ -117,7 +96,7 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
     use crate::deadline::Deadlines;
-    use std::task::{Context, Waker};
+    use std::task::{Context, Poll, Waker};
     use towpath_types::InstanceId;
 
     fn step<'a>(

@@ -4,15 +4,12 @@
 //! old choice are told.
 
 use super::AttemptFault;
+use super::awaited::Awaited;
 use super::pool::PoolKey;
 use crate::deadline::Deadline;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
-use tokio::sync::Notify;
 
 /// A doubt that nobody has settled is forgotten after so long.
 const FORGET_MS: u64 = 10_000;
@@ -28,17 +25,11 @@ pub(crate) struct Trials {
 #[derive(Default)]
 struct Doubt {
     since_ms: u64,
-    trial: Option<Rc<Trial>>,
+    /// The connection that is being tried.
+    trial: Option<Rc<Awaited>>,
     /// The last failure: its number, and what it was.
     failed: u64,
     fault: Option<AttemptFault>,
-}
-
-/// A connection that is being tried.
-#[derive(Default)]
-struct Trial {
-    ended: Cell<bool>,
-    notify: Notify,
 }
 
 /// A moment in the order of failures.
@@ -50,7 +41,7 @@ pub(crate) struct Mark(u64);
 pub(crate) struct Turn<'a> {
     trials: &'a Trials,
     key: PoolKey,
-    trial: Option<Rc<Trial>>,
+    trial: Option<Rc<Awaited>>,
 }
 
 impl Trials {
@@ -84,7 +75,7 @@ impl Trials {
                     return Err(fault);
                 }
                 let Some(trial) = &doubt.trial else {
-                    let trial = Rc::<Trial>::default();
+                    let trial = Rc::<Awaited>::default();
                     doubt.trial = Some(trial.clone());
                     return Ok(Turn { trials: self, key, trial: Some(trial) });
                 };
@@ -98,22 +89,6 @@ impl Trials {
     pub(crate) fn sweep(&self, now_ms: u64) {
         let is_recent = |doubt: &Doubt| now_ms.saturating_sub(doubt.since_ms) < FORGET_MS;
         self.doubts.borrow_mut().retain(|_, doubt| doubt.trial.is_some() || is_recent(doubt));
-    }
-}
-
-impl Trial {
-    async fn end(&self, deadline: &Deadline) -> Result<(), AttemptFault> {
-        let mut notified = pin!(self.notify.notified());
-        poll_fn(|cx| {
-            if self.ended.get() || notified.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(()));
-            }
-            if deadline.is_over(cx) {
-                return Poll::Ready(Err(AttemptFault::of_late_connect(deadline)));
-            }
-            Poll::Pending
-        })
-        .await
     }
 }
 
@@ -144,7 +119,6 @@ impl Drop for Turn<'_> {
         {
             doubt.trial = None;
         }
-        trial.ended.set(true);
-        trial.notify.notify_waiters();
+        trial.ends();
     }
 }

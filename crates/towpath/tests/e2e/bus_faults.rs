@@ -3,10 +3,9 @@
 
 use crate::load::Load;
 use crate::platform::{Output, Role, cli, open_dir, run};
-use crate::{apps, client};
+use crate::{apps, client, clocks};
 use nix::sys::signal::Signal;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use towpath_testkit::tls::Authority;
 use towpath_testkit::wait::block_until;
@@ -135,21 +134,6 @@ fn traffic_feels_nothing_while_nats_restarts_and_changes_go_on_afterwards() {
     load.lost_nothing();
 }
 
-/// A program that runs another one minutes ahead of everybody.
-fn ahead(dir: &Path, minutes: u32) -> PathBuf {
-    let places = std::fs::read_dir("/usr/lib").unwrap().flatten().map(|entry| entry.path().join("faketime"));
-    let shim = places.map(|place| place.join("libfaketimeMT.so.1")).find(|file| file.is_file());
-    let shim = shim.expect("this test needs libfaketime: install it with `apt-get install libfaketime`");
-    let script = dir.join("ahead.sh");
-    let text = format!(
-        "#!/bin/sh\nLD_PRELOAD={} FAKETIME=+{minutes}m DONT_FAKE_MONOTONIC=1 exec \"$@\"\n",
-        shim.display()
-    );
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    script
-}
-
 struct Managers {
     roles: Vec<Role>,
     dir: TempDir,
@@ -173,7 +157,7 @@ fn a_manager_is_evicted_by_the_stores_clock_alone() {
     let dir = open_dir();
     let nats = NatsServer::start();
     let postgres = Postgres::start();
-    let script = ahead(dir.path(), 7);
+    let script = clocks::shifted(dir.path(), "+7m");
     let (url, store) = (nats.url(), postgres.url());
     let settings = dir.path().join("settings.toml");
     // Much less than the clocks differ, much more than a busy machine is late.

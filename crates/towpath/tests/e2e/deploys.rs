@@ -3,6 +3,7 @@
 use crate::apps;
 use crate::load::Load;
 use crate::platform::Up;
+use crate::streams::Streams;
 use nix::sys::signal::Signal;
 use std::time::Duration;
 use towpath_testkit::wait::block_until;
@@ -83,11 +84,15 @@ fn a_lane_that_comes_and_goes_loses_no_request() {
 fn held(up: &Up) -> std::thread::JoinHandle<std::io::Result<crate::client::Response>> {
     let address = up.role.address("gateway");
     let held = std::thread::spawn(move || crate::client::try_get(address, "shop.localhost", "/hold", &[]));
-    block_until(Duration::from_secs(60), "the request is in flight", || {
-        let found = up.towpath(&["explain", "http://shop.localhost/", "-o", "json"]).ok().json();
-        (found[0]["endpoints"][0]["in_flight"].as_u64() == Some(1)).then_some(())
-    });
+    are_in_flight(up, 1);
     held
+}
+
+fn are_in_flight(up: &Up, requests: u64) {
+    block_until(Duration::from_secs(60), "the requests are in flight", || {
+        let found = up.towpath(&["explain", "http://shop.localhost/", "-o", "json"]).ok().json();
+        (found[0]["endpoints"][0]["in_flight"].as_u64() == Some(requests)).then_some(())
+    });
 }
 
 /// Asks the platform to end, and returns when it says that it does.
@@ -121,4 +126,31 @@ fn a_second_signal_ends_at_once() {
     begins_to_end(&up);
     up.role.process.signal(Signal::SIGINT);
     assert_eq!(up.role.process.wait(Duration::from_secs(60)).code(), Some(130));
+}
+
+#[test]
+fn ending_lets_the_streams_of_a_connection_finish_and_takes_no_new_ones() {
+    const STREAMS: usize = 8;
+    let mut up = Up::start();
+    up.push(&apps::python(up.dir.path(), "shop", "one"), &[]).ok();
+    let instance = up.instances("shop")[0]["address"].as_str().unwrap().parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let streams = Streams::new(up.role.address("gateway"), "shop.localhost");
+    let held: Vec<_> = (0..STREAMS)
+        .map(|_| {
+            let streams = streams.clone();
+            runtime.spawn(async move { streams.send(streams.get("/hold")).await })
+        })
+        .collect();
+    are_in_flight(&up, STREAMS as u64);
+    begins_to_end(&up);
+    block_until(Duration::from_secs(60), "the goodbye", || {
+        (!runtime.block_on(streams.is_taking())).then_some(())
+    });
+    assert!(held.iter().all(|one| !one.is_finished()), "what is under way goes on");
+    assert_eq!(crate::client::get(instance, "shop.localhost", "/let-go", &[]).status, 200);
+    for one in held {
+        assert_eq!(runtime.block_on(one).unwrap().unwrap().0, 200);
+    }
+    assert_eq!(up.role.process.wait(Duration::from_secs(60)).code(), Some(0));
 }

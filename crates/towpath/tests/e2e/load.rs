@@ -2,6 +2,8 @@
 //! is a failure, and so is a connection that breaks.
 
 use crate::client::{Connection, Request, Response};
+use crate::streams::Streams;
+use bytes::Bytes;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,9 +21,14 @@ pub enum Kind {
     Slow,
     /// POST over a kept connection: the body comes back.
     Echo,
+    /// All of these as streams of one HTTP/2 connection, several at a time.
+    Streams,
 }
 
-pub const KINDS: [Kind; 4] = [Kind::Fresh, Kind::Kept, Kind::Slow, Kind::Echo];
+pub const KINDS: [Kind; 5] = [Kind::Fresh, Kind::Kept, Kind::Slow, Kind::Echo, Kind::Streams];
+
+/// Streams at a time.
+const AT_ONCE: usize = 6;
 
 /// Running clients.
 pub struct Load {
@@ -29,6 +36,72 @@ pub struct Load {
     sent: [Arc<AtomicU64>; KINDS.len()],
     failures: Arc<Mutex<Vec<String>>>,
     clients: Vec<JoinHandle<()>>,
+}
+
+/// What a client tells of each request.
+#[derive(Clone)]
+struct Book {
+    begun: Instant,
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    failures: Arc<Mutex<Vec<String>>>,
+}
+
+impl Book {
+    fn note(&self, kind: Kind, failure: Option<String>) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        let told = failure.map(|what| format!("{:.3?} {kind:?}: {what}", self.begun.elapsed()));
+        self.failures.lock().unwrap().extend(told);
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+fn random_bytes() -> Vec<u8> {
+    let size = fastrand::usize(1..100_000);
+    std::iter::repeat_with(|| fastrand::u8(..)).take(size).collect()
+}
+
+/// What went wrong with one stream.
+async fn stream(streams: &Streams, number: usize) -> Option<String> {
+    let body = Bytes::from(random_bytes());
+    let request = match number % 3 {
+        0 => streams.get("/slow/200"),
+        1 => streams.get("/"),
+        _ => streams.post("/echo", body.clone()),
+    };
+    match streams.send(request).await {
+        Ok((status, text)) if status != 200 => Some(format!("{status} {}", String::from_utf8_lossy(&text))),
+        Ok((_, text)) if number % 3 == 2 && text != body => {
+            Some(format!("{} bytes came back as {} others", body.len(), text.len()))
+        }
+        Ok(_) => None,
+        Err(error) => Some(error),
+    }
+}
+
+/// One client with one connection.
+fn run_streams(address: SocketAddr, host: &str, book: &Book) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let streams = Streams::new(address, host);
+    runtime.block_on(async {
+        let all: Vec<_> = (0..AT_ONCE)
+            .map(|number| {
+                let (streams, book) = (streams.clone(), book.clone());
+                tokio::spawn(async move {
+                    while book.goes_on() {
+                        book.note(Kind::Streams, stream(&streams, number).await);
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                })
+            })
+            .collect();
+        for one in all {
+            one.await.unwrap();
+        }
+    });
 }
 
 /// One client.
@@ -43,13 +116,9 @@ impl Client {
     fn request(&self) -> Request {
         match self.kind {
             Kind::Fresh => Request::get(&self.host, "/").header("connection", "close"),
-            Kind::Kept => Request::get(&self.host, "/"),
+            Kind::Kept | Kind::Streams => Request::get(&self.host, "/"),
             Kind::Slow => Request::get(&self.host, "/slow/200"),
-            Kind::Echo => {
-                let size = fastrand::usize(1..100_000);
-                let body: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(size).collect();
-                Request::post(&self.host, "/echo", &body).chunked(fastrand::bool())
-            }
+            Kind::Echo => Request::post(&self.host, "/echo", &random_bytes()).chunked(fastrand::bool()),
         }
     }
 
@@ -90,14 +159,14 @@ impl Load {
         let mut clients = Vec::new();
         for (kind, sent) in KINDS.into_iter().zip(&sent) {
             for _ in 0..of_each {
-                let (stop, sent, failures) = (stop.clone(), sent.clone(), failures.clone());
+                let book = Book { begun, stop: stop.clone(), sent: sent.clone(), failures: failures.clone() };
                 let mut client = Client { kind, address, host: host.to_owned(), kept: None };
                 clients.push(std::thread::spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        let failure = client.failure();
-                        sent.fetch_add(1, Ordering::Relaxed);
-                        let told = failure.map(|what| format!("{:.3?} {kind:?}: {what}", begun.elapsed()));
-                        failures.lock().unwrap().extend(told);
+                    if kind == Kind::Streams {
+                        return run_streams(address, &client.host, &book);
+                    }
+                    while book.goes_on() {
+                        book.note(kind, client.failure());
                         // Load, not overload: what is measured is what gets lost, and the machine may be small.
                         std::thread::sleep(Duration::from_millis(5));
                     }

@@ -13,9 +13,11 @@ mod apps;
 mod client;
 mod load;
 mod platform;
+mod streams;
 
 mod bus_faults;
 mod cells;
+mod clocks;
 mod cluster;
 mod deploy;
 mod deploys;

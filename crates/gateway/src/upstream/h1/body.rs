@@ -43,6 +43,18 @@ impl H1Body {
         self.decoder.left()
     }
 
+    /// The whole body, if all of it was read together with the head and it is no longer than `most`.
+    pub(crate) fn take_whole(&mut self, most: usize) -> Option<Bytes> {
+        let whole = self.pump.is_none()
+            && (1..=most).contains(&self.input.len())
+            && self.decoder.left() == Some(self.input.len() as u64);
+        if !whole {
+            return None;
+        }
+        self.decoder = Decoder::Done;
+        Some(std::mem::take(&mut self.input))
+    }
+
     /// The connection, once the body is done and if it may carry another request.
     pub(crate) fn take_conn(&mut self) -> Option<H1Conn> {
         let conn = self.conn.take()?;
