@@ -72,24 +72,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Says every two seconds how loaded the instances are, in a thread of its own.
-fn announce(
-    bus: towpath_bus::MemoryBus,
-    mut cell: serde_json::Value,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn announce(bus: towpath_bus::MemoryBus, cell: serde_json::Value) -> Result<(), Box<dyn std::error::Error>> {
+    let mut cell: towpath_wire::cell::CellAnnounce = serde_json::from_value(cell)?;
+    let subject = towpath_wire::subject::cell_announce(cell.cell);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::spawn(move || {
         runtime.block_on(async {
             let mut ticks = tokio::time::interval(std::time::Duration::from_secs(2));
-            for seq in 2_u64.. {
+            loop {
                 ticks.tick().await;
-                cell["seq"] = seq.into();
-                let Ok(announce) = serde_json::from_value::<towpath_wire::cell::CellAnnounce>(cell.clone())
-                else {
-                    return;
-                };
-                let subject = towpath_wire::subject::cell_announce(announce.cell);
-                let _ =
-                    towpath_bus::Bus::publish(&bus, &subject, towpath_wire::encode(&announce).into()).await;
+                cell.seq += 1;
+                let _ = towpath_bus::Bus::publish(&bus, &subject, towpath_wire::encode(&cell).into()).await;
             }
         });
     });
