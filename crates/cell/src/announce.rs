@@ -2,6 +2,7 @@
 
 use crate::CellSettings;
 use crate::board::Board;
+use crate::kept::Troubles;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +30,7 @@ pub(crate) struct Announcer {
     pub(crate) builders: Vec<String>,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) board: Board,
+    pub(crate) troubles: Troubles,
     pub(crate) host: Mutex<HostLoad>,
     pub(crate) cordoned: AtomicBool,
     /// Revision of the desired set.
@@ -72,6 +74,7 @@ impl Announcer {
             leaving,
             desired: Revision(self.desired.load(Ordering::Relaxed)),
             builders: self.builders.clone(),
+            troubles: self.troubles.told(),
             instances: self.board.reports(),
         };
         let payload = Bytes::from(towpath_wire::encode(&announce));
@@ -103,6 +106,7 @@ mod tests {
             builders: Vec::new(),
             bus: Arc::new(bus),
             board: board.clone(),
+            troubles: Troubles::default(),
             host: Mutex::default(),
             cordoned: AtomicBool::new(false),
             desired: AtomicU64::new(0),

@@ -94,7 +94,9 @@ impl BuildLauncher {
 
     /// Starts a build tool.
     pub async fn spawn(&self, command: BuildCommand) -> Result<BuildProcess, BuildError> {
-        let program = find_program(&command);
+        let (program, env) = (command.program.clone(), command.env.get("PATH").cloned());
+        let found = tokio::task::spawn_blocking(move || find_program(program, env.as_deref())).await;
+        let program = found.map_err(|error| SpawnError::Shim(io::Error::other(error)))?;
         let launch = Launch {
             mode: Mode::Build,
             program,
@@ -114,13 +116,13 @@ impl BuildLauncher {
 }
 
 /// The shim has no `PATH`, so the search is done here, in the one that the tool gets.
-fn find_program(command: &BuildCommand) -> OsString {
-    let path = command.env.get("PATH").map(String::as_str).unwrap_or_default();
-    let is_plain = !command.program.as_encoded_bytes().contains(&b'/');
-    let candidates =
-        path.split(':').filter(|dir| !dir.is_empty()).map(|dir| Path::new(dir).join(&command.program));
-    let found = candidates.into_iter().find(|candidate| is_plain && candidate.is_file());
-    found.map_or_else(|| command.program.clone(), PathBuf::into_os_string)
+fn find_program(program: OsString, path: Option<&str>) -> OsString {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return program;
+    }
+    let dirs = path.unwrap_or_default().split(':').filter(|dir| !dir.is_empty());
+    let found = dirs.map(|dir| Path::new(dir).join(&program)).find(|candidate| candidate.is_file());
+    found.map_or(program, PathBuf::into_os_string)
 }
 
 impl BuildUser {

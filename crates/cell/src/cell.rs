@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::driver::process::ProcessDriver;
 use crate::health::Crowd;
 use crate::identity::{self, Identity};
-use crate::kept::keep;
+use crate::kept::{Troubles, keep};
 use crate::ledger::{Found, LedgerFile};
 use crate::logs::{EndedLogs, Followers};
 use crate::managers::Managers;
@@ -41,6 +41,9 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Requests for a revision that get no answer; after so many any revision will do.
 const IN_VAIN: u32 = 2;
 
+/// Pause after the bus has refused a subscription.
+const REFUSED: Duration = Duration::from_secs(1);
+
 /// A running node agent. Dropping it leaves the instances running.
 pub struct Cell {
     id: CellId,
@@ -48,6 +51,7 @@ pub struct Cell {
     supervisors: Arc<Supervisors>,
     stager: Stager,
     ledger: LedgerFile,
+    troubles: Troubles,
     tasks: JoinSet<()>,
     _lock: Flock<File>,
 }
@@ -94,13 +98,15 @@ impl Cell {
         let managers = Managers::new(&settings.api);
         let blobs = BlobClient::of(managers.clone(), &settings.token);
         let stager = make_stager(&settings, &places, &bus, &users, blobs.clone());
-        let context = make_context(&settings, &places, &ledger, &driver, users, blobs)?;
+        let context = make_context(&settings, &places, &ledger, &driver, users, blobs).await?;
+        let troubles = Troubles::default();
         let announcer = Arc::new(Announcer {
+            troubles: troubles.clone(),
             cell: id,
             incarnation,
             driver: driver.name(),
             memory_bytes: settings.memory.unwrap_or(ByteSize(total_memory() / 10 * 8)).0,
-            builders: stager.builders(),
+            builders: stager.builders().await,
             bus: Arc::clone(&bus),
             board: context.board.clone(),
             host: Mutex::default(),
@@ -112,7 +118,8 @@ impl Cell {
         let supervisors = Arc::new(Supervisors::new(context));
         let mut tasks = JoinSet::new();
         let written = ledger.clone();
-        tasks.spawn(keep("ledger", move || written.clone().run_writer()));
+        let told = troubles.clone();
+        tasks.spawn(keep("ledger", told.clone(), move || written.clone().run_writer(told.clone())));
         adoption::adopt(&supervisors, found).await;
         if found == Found::Whole {
             supervisors.apply(&ledger.read(|l| l.desired.instances.clone()));
@@ -127,12 +134,9 @@ impl Cell {
             ended_logs: EndedLogs::new(places.ended_logs.clone()),
             bus: Arc::clone(&bus),
         });
-        keep_answering(&mut tasks, commands, commands_in, id);
-        keep_hearing(&mut tasks, managers, Arc::clone(&bus));
-        let sampled = Arc::clone(&announcer);
-        tasks.spawn(keep("sampler", move || run_sampler(Arc::clone(&sampled), Arc::clone(&driver))));
-        let announced = Arc::clone(&announcer);
-        tasks.spawn(keep("announcer", move || Arc::clone(&announced).run()));
+        keep_answering(&mut tasks, &troubles, commands, commands_in, id);
+        keep_hearing(&mut tasks, &troubles, managers, Arc::clone(&bus));
+        keep_announcing(&mut tasks, &troubles, &announcer, driver);
         let syncer = Arc::new(Syncer {
             bus,
             cell: id,
@@ -140,14 +144,21 @@ impl Cell {
             supervisors: Arc::clone(&supervisors),
             announcer: Arc::clone(&announcer),
         });
-        keep_syncing(&mut tasks, syncer, pokes);
+        keep_syncing(&mut tasks, &troubles, syncer, pokes);
         tracing::info!(cell = %id, "cell started");
-        Ok(Cell { id, announcer, supervisors, stager, ledger, tasks, _lock: lock })
+        Ok(Cell { id, announcer, supervisors, stager, ledger, troubles, tasks, _lock: lock })
     }
 
     /// Its id.
     pub fn id(&self) -> CellId {
         self.id
+    }
+
+    /// Waits until a part of the cell ends again and again, so that only a new process can help, and says which. The instances
+    /// run on.
+    pub fn failed(&self) -> impl Future<Output = &'static str> + Send + use<> {
+        let troubles = self.troubles.clone();
+        async move { troubles.dead().await }
     }
 
     /// Stops working. Builds are ended in either mode.
@@ -172,7 +183,7 @@ impl Cell {
     }
 }
 
-fn make_context(
+async fn make_context(
     settings: &Arc<CellSettings>,
     places: &Places,
     ledger: &LedgerFile,
@@ -180,9 +191,12 @@ fn make_context(
     users: Arc<Users>,
     blobs: BlobClient,
 ) -> Result<Arc<Context>, CellError> {
-    let artifacts =
-        Artifacts::open(places.artifacts.clone(), blobs, settings.artifact_cache, settings.disk_reserve)
-            .map_err(CellError::io(&places.artifacts))?;
+    let (dir, room, reserve) = (places.artifacts.clone(), settings.artifact_cache, settings.disk_reserve);
+    // What an earlier process left half made is removed.
+    let artifacts = tokio::task::spawn_blocking(move || Artifacts::open(dir, blobs, room, reserve))
+        .await
+        .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+        .map_err(CellError::io(&places.artifacts))?;
     Ok(Arc::new(Context {
         settings: Arc::clone(settings),
         driver: Arc::clone(driver),
@@ -232,46 +246,72 @@ async fn end_orphans(dirs: Vec<PathBuf>, settings: Arc<CellSettings>) {
     }
 }
 
-fn keep_answering(tasks: &mut JoinSet<()>, commands: Arc<Commands>, subscription: Subscription, id: CellId) {
+fn keep_announcing(
+    tasks: &mut JoinSet<()>,
+    troubles: &Troubles,
+    announcer: &Arc<Announcer>,
+    driver: Arc<dyn Driver>,
+) {
+    let sampled = Arc::clone(announcer);
+    tasks.spawn(keep("sampler", troubles.clone(), move || {
+        run_sampler(Arc::clone(&sampled), Arc::clone(&driver))
+    }));
+    let announced = Arc::clone(announcer);
+    tasks.spawn(keep("announcer", troubles.clone(), move || Arc::clone(&announced).run()));
+}
+
+fn keep_answering(
+    tasks: &mut JoinSet<()>,
+    troubles: &Troubles,
+    commands: Arc<Commands>,
+    subscription: Subscription,
+    id: CellId,
+) {
     let mut first = Some(subscription);
-    tasks.spawn(keep("commands", move || {
+    tasks.spawn(keep("commands", troubles.clone(), move || {
         let (commands, first) = (Arc::clone(&commands), first.take());
         async move {
-            if let Some(subscription) = listen(&commands.bus, &subject::cell_command(id), first).await {
-                commands.run(subscription).await;
-            }
+            let subscription = listen(&commands.bus, &subject::cell_command(id), first).await;
+            commands.run(subscription).await;
         }
     }));
 }
 
-fn keep_hearing(tasks: &mut JoinSet<()>, managers: Managers, bus: Arc<dyn Bus>) {
-    tasks.spawn(keep("managers", move || {
+fn keep_hearing(tasks: &mut JoinSet<()>, troubles: &Troubles, managers: Managers, bus: Arc<dyn Bus>) {
+    tasks.spawn(keep("managers", troubles.clone(), move || {
         let (managers, bus) = (managers.clone(), Arc::clone(&bus));
         async move {
-            if let Err(error) = managers.listen(&*bus).await {
+            // A bus that refuses is no fault of this task.
+            while let Err(error) = managers.listen(&*bus).await {
                 tracing::debug!(%error, "managers cannot be heard now");
+                tokio::time::sleep(REFUSED).await;
             }
         }
     }));
 }
 
-fn keep_syncing(tasks: &mut JoinSet<()>, syncer: Arc<Syncer>, pokes: Subscription) {
+fn keep_syncing(tasks: &mut JoinSet<()>, troubles: &Troubles, syncer: Arc<Syncer>, pokes: Subscription) {
     let mut first = Some(pokes);
-    tasks.spawn(keep("syncer", move || {
+    tasks.spawn(keep("syncer", troubles.clone(), move || {
         let (syncer, first) = (Arc::clone(&syncer), first.take());
         async move {
-            if let Some(pokes) = listen(&syncer.bus, &subject::cell_poke(syncer.cell), first).await {
-                syncer.run(pokes).await;
-            }
+            let pokes = listen(&syncer.bus, &subject::cell_poke(syncer.cell), first).await;
+            syncer.run(pokes).await;
         }
     }));
 }
 
-/// The first subscription, or another one; `None`: the bus refuses it now.
-async fn listen(bus: &Arc<dyn Bus>, subject: &str, first: Option<Subscription>) -> Option<Subscription> {
-    match first {
-        Some(first) => Some(first),
-        None => bus.subscribe(subject).await.ok(),
+/// The first subscription, or another one, once the bus gives it.
+async fn listen(bus: &Arc<dyn Bus>, subject: &str, first: Option<Subscription>) -> Subscription {
+    if let Some(first) = first {
+        return first;
+    }
+    loop {
+        match bus.subscribe(subject).await {
+            Ok(subscription) => return subscription,
+            Err(error) => tracing::debug!(%error, subject, "the bus refuses a subscription"),
+        }
+        tokio::time::sleep(REFUSED).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the cell remembers on disk: what it should run, and what it has started.
 
 use crate::desired::Desired;
+use crate::kept::Troubles;
 use crate::launch::Started;
 use crate::{CellError, disk};
 use serde::{Deserialize, Serialize};
@@ -139,12 +140,17 @@ impl LedgerFile {
     }
 
     /// Writes whatever changes until the task is dropped.
-    pub(crate) async fn run_writer(self) {
+    pub(crate) async fn run_writer(self, troubles: Troubles) {
         let (mut changed, written) = (self.shared.changed.subscribe(), self.shared.written.subscribe());
         while changed.wait_for(|version| *version > *written.borrow()).await.is_ok() {
-            if let Err(error) = self.save().await {
-                tracing::error!(%error, "the ledger cannot be written");
-                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            let saved = self.save().await;
+            match saved {
+                Ok(()) => troubles.clear("ledger file"),
+                Err(error) => {
+                    tracing::error!(%error, "the ledger cannot be written");
+                    troubles.note("ledger file", format!("it cannot be written: {error}"));
+                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                }
             }
         }
     }
@@ -176,7 +182,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (ledger, found) = LedgerFile::open(dir.path()).unwrap();
         assert_eq!(found, Found::New);
-        let writer = tokio::spawn(ledger.clone().run_writer());
+        let writer = tokio::spawn(ledger.clone().run_writer(Troubles::default()));
         let version = ledger.change(|l| l.desired.revision = Revision(7));
         ledger.written(version).await;
         writer.abort();

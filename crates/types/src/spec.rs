@@ -55,7 +55,7 @@ pub struct AppSpec {
 pub struct Limits {
     /// Hard limit on memory; default 512M.
     pub memory: Option<ByteSize>,
-    /// Hard limit on disk; default 1G. The `process` driver does not enforce it.
+    /// Limit on what it writes on the disk beyond its release; default 1G. Above it the instance is begun anew.
     pub disk: Option<ByteSize>,
     /// Open files; default 16384.
     pub files: Option<u64>,

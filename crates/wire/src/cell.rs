@@ -40,6 +40,9 @@ pub struct CellAnnounce {
     pub desired: Revision,
     /// Builders whose tools are there, for example `python`.
     pub builders: Vec<String>,
+    /// What is wrong with the cell itself, for people; usually nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
     /// Every instance that it knows.
     pub instances: Vec<InstanceReport>,
 }

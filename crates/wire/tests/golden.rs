@@ -118,6 +118,7 @@ fn cell_messages() {
             leaving: false,
             desired: Revision(12),
             builders: vec!["python".into()],
+            troubles: Vec::new(),
             instances: vec![report],
         },
     );

@@ -5,7 +5,7 @@ use super::command::compose;
 use super::disk_watch::DiskWatch;
 use super::places::BuildDir;
 use super::procfile::Procfile;
-use super::recipe::{Bench, Launch, Recipe, Step};
+use super::recipe::{Bench, Launch, Places, Recipe, Step};
 use super::recipes;
 use super::report::{Reporter, broken};
 use super::runner::Runner;
@@ -42,12 +42,15 @@ pub(crate) async fn run(
     let launcher = seam.launcher.clone();
     let user = blocking(move || Ok(launcher.user().map(Arc::new))).await?;
     let dir = create_dir(job, seam).await?;
-    let dir = Arc::new(dir);
+    let mut held = Held(Some(Arc::new(dir)));
+    let Some(dir) = held.0.clone() else { return Err(lost()) };
     let watch = DiskWatch { root: dir.root().to_path_buf(), most: DISK_MAX, reserve: seam.disk_reserve.0 };
     let _watch = watch.spawn(stop.clone());
-    let build = Build { job, seam, tools, stop, reporter, user, dir: Arc::clone(&dir) };
+    let build = Build { job, seam, tools, stop, reporter, user, dir };
     let outcome = build.run().await;
     drop(build);
+    // Waited for: the app's next build finds its place free, and its cache back.
+    let dir = held.0.take();
     blocking(move || {
         drop(dir);
         Ok(())
@@ -56,14 +59,26 @@ pub(crate) async fn run(
     outcome
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let lost = |_| Refusal {
-        code: ErrorCode::Internal,
-        message: "a part of the build broke inside Towpath".to_owned(),
-    };
-    tokio::task::spawn_blocking(work).await.map_err(lost)?
+    tokio::task::spawn_blocking(work).await.map_err(|_| lost())?
+}
+
+fn lost() -> Refusal {
+    let message = "a part of the build broke inside Towpath".to_owned();
+    Refusal { code: ErrorCode::Internal, message }
+}
+
+/// A build's directories, removed on a thread that may wait, also when the build panics.
+struct Held(Option<Arc<BuildDir>>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(dir) = self.0.take() {
+            tokio::task::spawn_blocking(move || drop(dir));
+        }
+    }
 }
 
 async fn create_dir(job: &StageJob, seam: &StagingSeam) -> Result<BuildDir, Refusal> {
@@ -86,54 +101,38 @@ impl Build<'_> {
     async fn run(&self) -> Result<StageResult, Refusal> {
         self.fetch().await?;
         let source = Source::new(&self.dir.places.app, self.uid());
-        let procfile = Procfile::parse(&source.read("Procfile").unwrap_or_default());
+        let read = source.clone();
+        let procfile =
+            blocking(move || Ok(Procfile::parse(&read.read("Procfile").unwrap_or_default()))).await?;
         for name in &procfile.others {
             let text = format!("note: the Procfile's process {name:?} is not run; only web is");
             self.reporter.line(text.chars().take(500).collect()).await;
         }
-        let command =
-            self.job.command.as_deref().or(procfile.web.as_deref()).filter(|text| !text.trim().is_empty());
-        let bench = Bench {
-            source: &source,
-            tools: &self.tools,
+        let command = self.job.command.clone().or(procfile.web).filter(|text| !text.trim().is_empty());
+        let ground = Arc::new(Ground {
+            source,
+            tools: self.tools.clone(),
             command,
-            places: &self.dir.places,
-            app: self.job.app.app.as_str(),
-        };
-        let (recipe, by) = recipes::choose(self.job.builder.as_deref(), &bench)?;
+            places: self.dir.places.clone(),
+            app: self.job.app.app.to_string(),
+        });
+        let builder = self.job.builder.clone();
+        let (recipe, by) = ground.look(move |bench| recipes::choose(builder.as_deref(), bench)).await?;
         let name = recipe.card().name;
         self.reporter.step(&format!("Building with {name} ({by})")).await;
-        self.run_steps(&recipe.steps(&bench)?).await?;
-        let launch = recipe.launch(&bench)?;
+        self.run_steps(&ground.look(|bench| recipe.steps(bench)).await?).await?;
+        let launch = ground.look(|bench| recipe.launch(bench)).await?;
         for note in &launch.notes {
             self.reporter.line(format!("note: {note}")).await;
         }
         self.reporter.step("Packing").await;
         let summary = self.pack().await?;
         self.upload(summary.digest).await?;
-        Ok(self.result(recipe, &bench, launch, &summary))
+        Ok(result(recipe, ground.command.as_deref(), launch, &summary))
     }
 
     fn uid(&self) -> Option<u32> {
         self.user.as_ref().map(|user| user.uid())
-    }
-
-    fn result(
-        &self,
-        recipe: &dyn Recipe,
-        bench: &Bench<'_>,
-        launch: Launch,
-        summary: &ArtifactSummary,
-    ) -> StageResult {
-        let command = compose(launch.env_file, bench.command.unwrap_or(&launch.command));
-        StageResult {
-            builder: recipe.card().name.to_owned(),
-            artifact: summary.digest,
-            artifact_bytes: summary.stored_bytes,
-            command,
-            env: launch.env,
-            health: launch.health,
-        }
     }
 
     /// Downloads the source, unpacks it, and gives it to the build's user.
@@ -220,6 +219,50 @@ impl Build<'_> {
             done = self.seam.blobs.put_artifact(digest, &file) => done.map_err(|error| blob_error(&error)),
             why = self.stop.wait() => Err(why),
         }
+    }
+}
+
+/// What recipes look at. They read files, so they look on a thread that may wait.
+struct Ground {
+    source: Source,
+    tools: ToolBox,
+    command: Option<String>,
+    places: Places,
+    app: String,
+}
+
+impl Ground {
+    async fn look<T: Send + 'static>(
+        self: &Arc<Self>,
+        look: impl FnOnce(&Bench<'_>) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let ground = Arc::clone(self);
+        blocking(move || {
+            look(&Bench {
+                source: &ground.source,
+                tools: &ground.tools,
+                command: ground.command.as_deref(),
+                places: &ground.places,
+                app: &ground.app,
+            })
+        })
+        .await
+    }
+}
+
+fn result(
+    recipe: &dyn Recipe,
+    command: Option<&str>,
+    launch: Launch,
+    summary: &ArtifactSummary,
+) -> StageResult {
+    StageResult {
+        builder: recipe.card().name.to_owned(),
+        artifact: summary.digest,
+        artifact_bytes: summary.stored_bytes,
+        command: compose(launch.env_file, command.unwrap_or(&launch.command)),
+        env: launch.env,
+        health: launch.health,
     }
 }
 

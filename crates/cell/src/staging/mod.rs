@@ -97,8 +97,9 @@ impl Stager {
     }
 
     /// Names of the builders whose tools are on this cell.
-    pub(crate) fn builders(&self) -> Vec<String> {
-        recipes::available(&self.shared.tools())
+    pub(crate) async fn builders(&self) -> Vec<String> {
+        let tools = self.shared.tools();
+        tokio::task::spawn_blocking(move || recipes::available(&tools)).await.unwrap_or_default()
     }
 
     /// Queues a job. Its output goes to the bus. The same operation again changes nothing.

@@ -1,6 +1,7 @@
 //! Runs the steps of a recipe.
 
 use super::Refusal;
+use super::job::blocking;
 use super::lines::Lines;
 use super::recipe::{OnFailure, Places, Step};
 use super::report::Reporter;
@@ -41,7 +42,10 @@ impl Runner<'_> {
         }
         let program = match step.program.contains('/') {
             true => step.program.clone().into(),
-            false => self.tools.need(&step.program)?.into_os_string(),
+            false => {
+                let (tools, tool) = (self.tools.clone(), step.program.clone());
+                blocking(move || tools.need(&tool)).await?.into_os_string()
+            }
         };
         let mut env = self.env.clone();
         env.extend(step.env.clone());

@@ -64,6 +64,8 @@ pub(crate) struct CellView {
     /// Takes no new instances.
     cordoned: bool,
     builders: Vec<String>,
+    /// What is wrong with the cell itself; usually nothing.
+    troubles: Vec<String>,
     instances: usize,
     ready: usize,
     /// Instances that are decided on for it, whether it has said something of them or not.
@@ -134,6 +136,7 @@ impl CellView {
             io: host.io,
             cordoned: spec.scheduling != Scheduling::Open,
             builders: announce.map(|announce| announce.builders.clone()).unwrap_or_default(),
+            troubles: announce.map(|announce| announce.troubles.clone()).unwrap_or_default(),
             instances: instances.len(),
             ready: instances.iter().filter(|instance| instance.state == InstanceState::Ready).count(),
             assigned: assigned.len(),

@@ -273,6 +273,7 @@ impl State {
             leaving: false,
             desired: self.desired,
             builders: Vec::new(),
+            troubles: Vec::new(),
             instances: self.lives.iter().filter_map(report).collect(),
         }
     }

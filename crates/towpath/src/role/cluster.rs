@@ -78,7 +78,14 @@ pub(super) async fn cell(run: Run, mut signals: Signals) -> Outcome {
     };
     let Some(cell) = run.start(&mut signals, start).await? else { return Ok(()) };
     announce(&run, &Ready { role: "cell", ..ready(&layout) }, &format!("Towpath cell {}", cell.id()))?;
-    ending(&run, signals.next().await);
+    tokio::select! {
+        signal = signals.next() => ending(&run, signal),
+        part = cell.failed() => {
+            // The next process adopts what runs.
+            signals.or_at_once(cell.stop(StopMode::LeaveRunning)).await?;
+            return Err(failures::dead_part_of_cell(part));
+        }
+    }
     let mode = if ours.keep_instances {
         StopMode::LeaveRunning
     } else {

@@ -38,6 +38,15 @@ pub(super) fn dead_part(part: &str) -> Failure {
     )
 }
 
+/// A background task of the cell ends again and again.
+pub(super) fn dead_part_of_cell(part: &str) -> Failure {
+    Failure::hinted(
+        Exit::Failed,
+        format!("the {part} of the cell ends again and again; what runs is left running"),
+        "start it again; the log has more",
+    )
+}
+
 /// Why the manager did not start. `flag` says another API address.
 pub(super) fn manager(error: &ManagerError, flag: &str) -> Failure {
     match error {

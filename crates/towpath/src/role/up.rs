@@ -33,6 +33,7 @@ pub(super) async fn run(run: Run, mut signals: Signals) -> Outcome {
     let told = tokio::select! {
         told = services::until_told(&mut signals, &platform.manager) => told,
         part = platform.gateway.failure() => Err(failures::dead_part(part)),
+        part = platform.cell.failed() => Err(failures::dead_part_of_cell(part)),
     };
     match &told {
         Ok(name) => tracing::info!(signal = name, "ending; a second signal ends at once"),

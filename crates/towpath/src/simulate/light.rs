@@ -118,6 +118,7 @@ impl LightCell {
             leaving,
             desired: self.desired,
             builders: Vec::new(),
+            troubles: Vec::new(),
             instances: self.lives.values().map(told).collect(),
         }
     }

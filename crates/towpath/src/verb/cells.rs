@@ -47,7 +47,8 @@ impl CellsArgs {
             context.screen.note("No cells");
             return Ok(());
         }
-        context.screen.write(&table(&cells, context.screen.format).shown(&context.screen))
+        context.screen.write(&table(&cells, context.screen.format).shown(&context.screen))?;
+        tell_troubles(context, &cells)
     }
 }
 
@@ -55,6 +56,16 @@ impl CellsArgs {
 pub(super) fn place(value: &Value) -> String {
     let parts = ["place.region", "place.zone", "place.node"].map(|part| text(value, part));
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+}
+
+/// What cells say is wrong with themselves.
+pub(super) fn tell_troubles(context: &Context, cells: &[Value]) -> Outcome {
+    for cell in cells {
+        for trouble in texts(cell, "troubles") {
+            context.screen.write(&format!("\ncell {}: {trouble}\n", short_id(text(cell, "id"))))?;
+        }
+    }
+    Ok(())
 }
 
 /// A table of cells.

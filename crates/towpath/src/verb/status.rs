@@ -31,7 +31,7 @@ impl StatusArgs {
                 context.screen.write(&format!("\n{}", table.shown(&context.screen)))?;
             }
         }
-        Ok(())
+        cells::tell_troubles(context, list(&status, "cells"))
     }
 }
 

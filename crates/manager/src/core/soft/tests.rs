@@ -46,6 +46,7 @@ fn announce(seq: u64, instances: &[(u8, InstanceState)]) -> CellAnnounce {
         leaving: false,
         desired: Revision(0),
         builders: vec![],
+        troubles: Vec::new(),
         instances: instances.iter().map(report).collect(),
     }
 }

@@ -45,6 +45,7 @@ fn announce() -> CellAnnounce {
         leaving: false,
         desired: Revision(0),
         builders: vec![],
+        troubles: Vec::new(),
         instances: vec![],
     }
 }

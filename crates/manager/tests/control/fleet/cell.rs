@@ -292,6 +292,7 @@ fn announce(cell: CellId, state: &Mutex<State>) -> CellAnnounce {
         leaving: false,
         desired: state.desired,
         builders: vec![],
+        troubles: Vec::new(),
         instances: state.states.iter().filter_map(report).collect(),
     }
 }
