@@ -354,6 +354,9 @@ pub struct OperationSpec {
     /// Who asked for it: the token's name.
     #[serde(default)]
     pub by: String,
+    /// How often it was taken up again before its change was made.
+    #[serde(default)]
+    pub taken_up: u32,
 }
 
 /// Where an operation stands.

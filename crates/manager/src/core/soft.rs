@@ -166,7 +166,9 @@ impl SoftState {
     pub fn hear_gateway(&self, report: GatewayReport) -> bool {
         let changed = self.write(|inner, time| {
             let old = inner.gateways.get(&report.gateway);
-            if old.is_some_and(|old| old.report.incarnation > report.incarnation) {
+            // The word of an earlier start counts nothing, as long as the later one speaks.
+            let speaks = |old: &&GatewayEntry| time.saturating_sub(old.at_ms) <= LIVE_MS;
+            if old.filter(speaks).is_some_and(|old| old.report.incarnation > report.incarnation) {
                 return false;
             }
             let changed = old.is_none_or(|old| {

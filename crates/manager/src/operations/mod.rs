@@ -162,6 +162,7 @@ impl Operations {
             input: serde_json::to_value(asked).unwrap_or_default(),
             owner: self.core.manager,
             by: new.by.clone(),
+            taken_up: 0,
         };
         let put = |expect, spec: &OperationSpec, status| Write::Put {
             key: keys::operation_key(id),

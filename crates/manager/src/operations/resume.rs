@@ -8,6 +8,9 @@ use std::sync::Arc;
 use towpath_types::ErrorCode;
 use towpath_types::spec::OperationPhase;
 
+/// How often an operation is taken up again: one that brings down whoever runs it does not do so for ever.
+const MOST_TIMES: u32 = 3;
+
 impl Operations {
     pub(super) async fn resume_one(self: &Arc<Self>, operation: Stored) {
         let Stored { record, mut spec, status, asked } = operation;
@@ -27,6 +30,13 @@ impl Operations {
         };
         if let Some(by) = cancelled {
             return self.end_unrun(&job, Failure::cancelled(&by)).await;
+        }
+        if !rolling && job.spec.taken_up > MOST_TIMES {
+            let message = format!(
+                "it was begun {} times, and each time the manager that ran it was gone before its change was made",
+                job.spec.taken_up
+            );
+            return self.end_unrun(&job, Failure::new(ErrorCode::Internal, message)).await;
         }
         let slot = self.slots.clone().try_acquire_owned().ok();
         let whole = asked.filter(|asked| rolling || !asked.blank);

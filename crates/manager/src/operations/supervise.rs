@@ -184,7 +184,10 @@ impl Operations {
 
     /// Writes this manager into the operation; `None` = somebody was faster.
     async fn claim(&self, stored: Stored) -> Result<Option<Stored>, CommitError> {
-        let spec = OperationSpec { owner: self.core.manager, ..stored.spec.clone() };
+        // Following a rollout does no harm; what comes before it may have ended the manager that ran it.
+        let again = u32::from(stored.status.phase != OperationPhase::Rolling);
+        let taken_up = stored.spec.taken_up.saturating_add(again);
+        let spec = OperationSpec { owner: self.core.manager, taken_up, ..stored.spec.clone() };
         let id = spec.operation;
         let starting = self.starting(id);
         let write = Write::Put {

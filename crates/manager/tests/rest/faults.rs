@@ -189,3 +189,26 @@ async fn a_clock_that_jumps_by_hours_ends_no_operation_and_refuses_no_push() {
         assert_eq!(json!(group.spec.release), later["release"]);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_that_brings_down_whoever_runs_it_is_given_up() {
+    let mut platform = Platform::start().await;
+    let source = platform.upload("one").await;
+    platform.stager.hold(true);
+    let accepted = platform.api().post("/v1/apps/shop/releases", push_of(source)).await;
+    for _ in 0..4 {
+        until("it is being built", || platform.stager.jobs().len() == 1).await;
+        platform.stager.stop();
+        platform.fleet.stop().await;
+        platform.stager =
+            Stager::start_held(&platform.fleet, platform.cell.id, platform.cell_token.clone(), true).await;
+        platform.fleet.start_again().await;
+    }
+    let end = platform.end_of(&accepted).await;
+    assert_eq!((&end["phase"], &end["code"]), (&json!("failed"), &json!("internal")), "{end}");
+    assert!(end["message"].as_str().unwrap().contains("it was begun 4 times"), "{end}");
+    assert!(platform.stager.jobs().is_empty(), "it was not begun once more");
+    // What comes after it is done.
+    platform.stager = Stager::start(&platform.fleet, platform.cell.id, platform.cell_token.clone()).await;
+    assert_eq!(platform.push("shop", push_of(source)).await["phase"], "succeeded");
+}

@@ -30,5 +30,6 @@ mod repeats;
 mod resources;
 mod secrets;
 mod stager;
+mod steps;
 mod tokens;
 mod uploads;

@@ -41,9 +41,16 @@ impl Drop for Stager {
 
 impl Stager {
     pub(crate) async fn start(fleet: &Fleet, cell: CellId, token: String) -> Self {
-        let (bus, state) = (fleet.bus(), Arc::new(Mutex::new(State::default())));
+        Self::start_held(fleet, cell, token, false).await
+    }
+
+    /// Likewise; builds do not end while it is held.
+    pub(crate) async fn start_held(fleet: &Fleet, cell: CellId, token: String, held: bool) -> Self {
+        let (bus, state) = (fleet.bus(), Arc::new(Mutex::new(State { held, ..State::default() })));
         let mut commands = bus.subscribe(&subject::cell_command(cell)).await.unwrap();
-        let address = fleet.manager.as_ref().unwrap().api_address();
+        let running = fleet.manager.as_ref().map(towpath_manager::Manager::api_address);
+        // One that is held needs none.
+        let address = running.unwrap_or_else(|| ([127, 0, 0, 1], 1).into());
         let api = Client { address, token: Some(token), headers: Vec::new() };
         let (replies, shared) = (bus.clone(), state.clone());
         let task = tokio::spawn(async move {

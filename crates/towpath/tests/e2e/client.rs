@@ -32,6 +32,14 @@ impl Request {
         Self::new("POST", host, target, Some(body.to_vec()))
     }
 
+    pub fn put(host: &str, target: &str, body: &[u8]) -> Self {
+        Self::new("PUT", host, target, Some(body.to_vec()))
+    }
+
+    pub fn patch(host: &str, target: &str, body: &[u8]) -> Self {
+        Self::new("PATCH", host, target, Some(body.to_vec()))
+    }
+
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self

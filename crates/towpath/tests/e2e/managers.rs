@@ -279,3 +279,67 @@ fn a_manager_that_was_paused_past_its_eviction_does_no_harm() {
     cluster.towpath(1, &["scale", &name, "2"]).ok();
     assert_eq!(running().len(), 2);
 }
+
+/// Requests are under way in a manager that is paused past its eviction. Their clients ask another one again, under the same
+/// keys. When the paused one goes on, what it was about to write takes effect no second time.
+#[test]
+fn writes_in_flight_in_a_paused_manager_take_effect_once_at_most() {
+    const APPS: usize = 24;
+    let cluster = Cluster::start(2);
+    let token = std::fs::read_to_string(cluster.dir.path().join("manager-0").join("token")).unwrap();
+    let auth = format!("Bearer {}", token.trim());
+    let (first, second) = (cluster.managers[0].address("api"), cluster.managers[1].address("api"));
+    let names: Vec<String> = (0..1000)
+        .map(|n| format!("flight-{n}"))
+        .filter(|name| cluster.owner(0, name) == 1)
+        .take(APPS)
+        .collect();
+    let request = |request: client::Request| {
+        request.header("authorization", &auth).header("content-type", "application/json")
+    };
+    let change = |name: &str, key: &str, value: &str| {
+        let body = format!("{{\"env\":{{\"VALUE\":\"{value}\"}}}}");
+        request(client::Request::patch("api", &format!("/v1/apps/{name}"), body.as_bytes()))
+            .header("idempotency-key", key)
+    };
+    for name in &names {
+        let made = request(client::Request::put("api", &format!("/v1/apps/{name}"), b"{}")).send(first);
+        assert_eq!(made.unwrap().status, 201);
+    }
+    let (paused, mut changed) = (cluster.id(1), Vec::new());
+    std::thread::scope(|scope| {
+        let started = std::sync::Barrier::new(APPS + 1);
+        let under_way: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let (change, started) = (change(name, "change-1", "one"), &started);
+                scope.spawn(move || {
+                    started.wait();
+                    change.send(second).map(|answer| answer.status)
+                })
+            })
+            .collect();
+        started.wait();
+        cluster.managers[1].process.signal(Signal::SIGSTOP);
+        cluster.eventually("it is evicted", |cluster| {
+            cluster.states(0).iter().any(|(id, state)| *id == paused && state == "evicted")
+        });
+        // Who had no answer asks again elsewhere; then things go on.
+        for name in &names {
+            assert_eq!(change(name, "change-1", "one").send(first).unwrap().status, 200);
+            assert_eq!(change(name, "change-2", "two").send(first).unwrap().status, 200);
+        }
+        cluster.managers[1].process.signal(Signal::SIGCONT);
+        changed = under_way.into_iter().map(|request| request.join().unwrap()).collect();
+    });
+    cluster.eventually("it has joined anew", |cluster| {
+        (0..2).all(|n| cluster.states(n).iter().filter(|(_, state)| state == "live").count() == 2)
+    });
+    for (name, answer) in names.iter().zip(changed) {
+        // 503: it was no member. 200: it had been done before, or the first answer was found.
+        assert!(matches!(answer, Ok(200 | 503) | Err(_)), "{name}: {answer:?}");
+        let app = cluster.get(1, &format!("/v1/apps/{name}")).json();
+        assert_eq!(app["generation"], 3, "made, changed, changed, and nothing else: {app}");
+        assert_eq!(cluster.get(0, &format!("/v1/apps/{name}/env")).json()["env"]["VALUE"], "two");
+    }
+}

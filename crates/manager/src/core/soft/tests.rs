@@ -234,3 +234,22 @@ async fn silence_of_all_cells_is_the_loss_of_none() {
     listen(&soft, 12, &mut seq, true).await;
     assert_eq!(soft.take_lost(20_000), vec![cell(1)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_start_that_never_was_counts_no_longer_than_it_speaks() {
+    let soft = soft();
+    soft.note_listener();
+    let forged = GatewayReport { incarnation: Incarnation(1 << 63), ..report(1, 0) };
+    soft.hear_gateway(forged);
+    pass(2_000).await;
+    soft.note_listener();
+    soft.hear_gateway(report(1, 5));
+    assert_eq!(soft.gateways()[0].report.incarnation, Incarnation(1 << 63), "the later start counts");
+    for _ in 0..4 {
+        pass(2_000).await;
+        soft.note_listener();
+        soft.hear_gateway(report(1, 5));
+    }
+    let present = &soft.gateways()[0];
+    assert_eq!((present.report.incarnation, present.lost), (Incarnation(1), false));
+}

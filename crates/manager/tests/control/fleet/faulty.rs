@@ -17,6 +17,10 @@ pub(crate) struct FaultyStore {
     read_only: AtomicBool,
     /// A look at the managers' table panics.
     panics: AtomicBool,
+    /// So many commits until it is taken away, in the middle of the last one.
+    dies_after: AtomicU64,
+    /// Whether that last one is made all the same.
+    dies_late: AtomicBool,
     /// Calls that came while it was down.
     refused: AtomicU64,
     /// How far its clock was set back, milliseconds.
@@ -32,6 +36,8 @@ impl FaultyStore {
             down: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
             panics: AtomicBool::new(false),
+            dies_after: AtomicU64::new(u64::MAX),
+            dies_late: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             back_ms: AtomicU64::new(0),
             ahead_ms: AtomicU64::new(0),
@@ -50,6 +56,22 @@ impl FaultyStore {
 
     pub(crate) fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
+    }
+
+    /// It is taken away in the middle of the commit after so many further ones, which is made (`late`) or not.
+    pub(crate) fn die_after(&self, commits: u64, late: bool) {
+        self.dies_late.store(late, Ordering::SeqCst);
+        self.dies_after.store(commits, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.down.load(Ordering::SeqCst)
+    }
+
+    /// It is there again, for good.
+    pub(crate) fn revive(&self) {
+        self.dies_after.store(u64::MAX, Ordering::SeqCst);
+        self.set_down(false);
     }
 
     pub(crate) fn set_read_only(&self, read_only: bool) {
@@ -92,6 +114,15 @@ impl Store for FaultyStore {
     }
     async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
         self.check_write()?;
+        let counts = |left: u64| (left != u64::MAX).then(|| left.saturating_sub(1));
+        let left = self.dies_after.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counts);
+        if left == Ok(0) {
+            self.set_down(true);
+            if self.dies_late.load(Ordering::SeqCst) {
+                drop(self.inner.commit(transaction).await);
+            }
+            return Err(StoreError::Unavailable { why: "taken away".into(), uncertain: true });
+        }
         self.inner.commit(transaction).await
     }
     async fn answered(&self, idempotency: &Idempotency) -> Result<Option<Commit>, StoreError> {

@@ -81,7 +81,16 @@ impl Fleet {
 
     /// Ends the manager and starts another one on the same store and bus.
     pub(crate) async fn restart(&mut self) {
+        self.stop().await;
+        self.start_again().await;
+    }
+
+    pub(crate) async fn stop(&mut self) {
         self.manager.take().unwrap().stop().await;
+    }
+
+    /// Another manager on the same directory, store and bus.
+    pub(crate) async fn start_again(&mut self) {
         let manager =
             Manager::start(settings(self.dir.path()), self.store.clone(), self.bus()).await.unwrap();
         self.manager = Some(manager);
