@@ -427,7 +427,7 @@ fn what_a_later_build_adds_is_passed_over() {
             OperationPage::NAME => read::<OperationPage>(&case, &text),
             OperationQuery::NAME => read::<OperationQuery>(&case, &text),
             ManagerReport::NAME => read::<ManagerReport>(&case, &text),
-            StageOutput::NAME => read::<StageOutput>(&case, &text),
+            StageEvent::NAME => read::<StageEvent>(&case, &text),
             other => panic!("{case}: {other} is not tried here"),
         }
     }
