@@ -234,6 +234,7 @@ fn row_of(core: &Core, fence: Fence, started_ms: u64) -> ManagerRow {
         incarnation: fence.incarnation,
         address: core.advertised(),
         version: env!("CARGO_PKG_VERSION").into(),
+        weight: core.settings.weight,
         started_ms,
         silent_ms: 0,
         evicted: false,

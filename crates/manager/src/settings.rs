@@ -26,6 +26,8 @@ pub struct ManagerSettings {
     pub limits: ApiLimits,
     /// How rollouts are done.
     pub rollout: RolloutPolicy,
+    /// Share of the work relative to other managers; 1 is normal, 0 takes none (but serves requests all the same).
+    pub weight: f32,
     /// Silence after which another manager is evicted, milliseconds, by the store's clock.
     pub evict_after_ms: u64,
     /// Groups that are reconciled at the same time.
@@ -58,6 +60,7 @@ impl ManagerSettings {
             cell_token_file: None,
             limits: ApiLimits::default(),
             rollout: RolloutPolicy::default(),
+            weight: 1.0,
             evict_after_ms: 6_000,
             workers: 8,
             file_threads: true,
@@ -87,6 +90,9 @@ impl ManagerSettings {
             if url.is_some_and(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
                 wrong.push(format!("{field}: has to begin with http:// or https://"));
             }
+        }
+        if !(0.0..=16.0).contains(&self.weight) {
+            wrong.push("weight: has to be between 0 and 16; 1 is normal".into());
         }
         if self.evict_after_ms < 3_000 {
             wrong.push("evict_after: has to be at least 3s, since heartbeats come every 2s".into());

@@ -227,6 +227,8 @@ pub struct ManagerRow {
     pub address: String,
     /// Its version.
     pub version: String,
+    /// Its share of the work relative to others: 1 is normal. (A store of one process keeps none: it is always 1 there.)
+    pub weight: f32,
     /// When it registered, store clock, milliseconds since 1970.
     pub started_ms: u64,
     /// Milliseconds since its last heartbeat, by the store's clock, when read.

@@ -130,10 +130,10 @@ impl Store for PostgresStore {
 
     async fn register_manager(&self, row: &ManagerRow) -> Result<(), StoreError> {
         let sql = "WITH registered AS (INSERT INTO towpath.managers AS m
-            (manager, incarnation, address, version, started_at, seen_at, evicted)
-            VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), false)
+            (manager, incarnation, address, version, weight, started_at, seen_at, evicted)
+            VALUES ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp(), false)
             ON CONFLICT (manager) DO UPDATE SET incarnation = excluded.incarnation, address = excluded.address,
-            version = excluded.version, started_at = excluded.started_at, seen_at = excluded.seen_at, evicted = false
+            version = excluded.version, weight = excluded.weight, started_at = excluded.started_at, seen_at = excluded.seen_at, evicted = false
             WHERE m.incarnation < excluded.incarnation
                OR (m.incarnation = excluded.incarnation AND NOT m.evicted)
             RETURNING 1),
@@ -145,6 +145,7 @@ impl Store for PostgresStore {
             Box::new(bigint(row.incarnation.0)),
             Box::new(row.address.clone()),
             Box::new(row.version.clone()),
+            Box::new(row.weight),
         ];
         fenced_if_none(&self.in_line(Statement { sql, parameters }).await?, row.manager)
     }
@@ -209,7 +210,7 @@ impl Store for PostgresStore {
 
     async fn managers(&self) -> Result<Vec<ManagerRow>, StoreError> {
         let sql = "SELECT manager, incarnation, (extract(epoch FROM started_at) * 1000)::bigint,
-            greatest(0, (extract(epoch FROM clock_timestamp() - seen_at) * 1000)::bigint), address, version, evicted
+            greatest(0, (extract(epoch FROM clock_timestamp() - seen_at) * 1000)::bigint), address, version, evicted, weight
             FROM towpath.managers ORDER BY manager";
         let read = |row: &Row| {
             let mut columns = Columns::of(row);
@@ -221,6 +222,7 @@ impl Store for PostgresStore {
                 address: columns.take()?,
                 version: columns.take()?,
                 evicted: columns.take()?,
+                weight: columns.take()?,
             })
         };
         let rows = self.pool.query(sql, &[]).await?;

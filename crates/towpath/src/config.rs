@@ -62,6 +62,8 @@ pub(crate) struct Settings {
     pub(crate) api: ApiSettings,
     /// Silence after which other managers evict one; `None` = the manager's default.
     pub(crate) evict_after: Option<Millis>,
+    /// The manager's share of the work; `None` = the normal one.
+    pub(crate) weight: Option<f32>,
     /// How rollouts are done.
     pub(crate) rollout: RolloutSettings,
     /// The gateway.

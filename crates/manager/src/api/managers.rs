@@ -32,6 +32,8 @@ pub(crate) struct ManagerDetailView {
     incarnation: u64,
     address: String,
     version: String,
+    /// Its share of the work relative to others; 1 is normal.
+    weight: f32,
     /// When it joined, by the store's clock, milliseconds since 1970.
     started_ms: u64,
     /// Time since its last heartbeat, by the store's clock.
@@ -115,6 +117,7 @@ fn view(core: &Core, member: Member, shares: &HashMap<ManagerId, f64>) -> Manage
         incarnation: row.incarnation.0,
         address: row.address,
         version: row.version,
+        weight: row.weight,
         started_ms: row.started_ms,
         silent_ms: row.silent_ms,
         state: match member.state {

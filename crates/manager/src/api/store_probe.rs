@@ -113,6 +113,7 @@ mod tests {
             incarnation: fence.incarnation,
             address: String::new(),
             version: String::new(),
+            weight: 1.0,
             started_ms: 0,
             silent_ms: 0,
             evicted: false,

@@ -105,10 +105,11 @@ impl Members {
         }
     }
 
-    /// Those among whom ownership is divided.
-    pub(crate) fn owners(&self) -> BTreeSet<ManagerId> {
+    /// Those among whom ownership is divided, with their weights.
+    pub(crate) fn owners(&self) -> BTreeMap<ManagerId, f32> {
         let counts = |member: &&Member| matches!(member.state, MemberState::Live | MemberState::Suspect);
-        self.all().values().filter(counts).map(|member| member.row.manager).collect()
+        let weighed = |member: &Member| (member.row.manager, member.row.weight);
+        self.all().values().filter(counts).map(weighed).collect()
     }
 }
 
@@ -129,12 +130,17 @@ mod tests {
         ManagerId::mint(1, [n; 10])
     }
 
+    fn owning(members: &Members) -> BTreeSet<ManagerId> {
+        members.owners().into_keys().collect()
+    }
+
     fn row(n: u8, incarnation: u64) -> ManagerRow {
         ManagerRow {
             manager: id(n),
             incarnation: Incarnation(incarnation),
             address: format!("http://10.0.0.{n}:{incarnation}"),
             version: "1".into(),
+            weight: 1.0,
             started_ms: 0,
             silent_ms: 0,
             evicted: false,
@@ -175,13 +181,13 @@ mod tests {
         let members = Members::default();
         members.set_rows(vec![row(1, 1), row(2, 1)]);
         members.note_leaving(id(1), Incarnation(1));
-        assert_eq!(members.owners(), [id(2)].into());
+        assert_eq!(owning(&members), [id(2)].into());
         assert!(members.is_member(id(1)), "it is there until its row is gone");
         members.set_rows(vec![row(1, 1), row(2, 1)]);
-        assert_eq!(members.owners(), [id(2)].into());
+        assert_eq!(owning(&members), [id(2)].into());
         members.set_rows(vec![row(2, 1)]);
         members.set_rows(vec![row(1, 2), row(2, 1)]);
-        assert_eq!(members.owners(), [id(1), id(2)].into());
+        assert_eq!(owning(&members), [id(1), id(2)].into());
     }
 
     #[test]
@@ -214,9 +220,9 @@ mod tests {
         let members = Members::default();
         members.set_rows(vec![late.clone()]);
         assert_eq!(members.all()[&id(1)].state, MemberState::Suspect);
-        assert_eq!(members.owners(), [id(1)].into(), "it still owns what it owns");
+        assert_eq!(owning(&members), [id(1)].into(), "it still owns what it owns");
         members.set_rows(vec![ManagerRow { evicted: true, ..late }]);
         assert_eq!(members.all()[&id(1)].state, MemberState::Evicted);
-        assert!(!members.is_member(id(1)) && members.owners().is_empty());
+        assert!(!members.is_member(id(1)) && owning(&members).is_empty());
     }
 }

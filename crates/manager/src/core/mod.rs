@@ -103,13 +103,14 @@ impl Core {
         let clock = Arc::new(Clock::start());
         let starts = settings.rollout.start_limits();
         let changes = changes::Changes::new(settings.limits.changes.clone());
+        let ownership = Ownership::new(manager, settings.weight);
         Arc::new(Self {
             settings,
             store,
             bus,
             manager,
             soft: SoftState::new(clock.clone()),
-            ownership: Ownership::new(manager),
+            ownership,
             vitals: crate::vitals::Vitals::default(),
             members: Members::default(),
             placing: PlacingLedger::new(&starts, clock.clone()),

@@ -29,7 +29,7 @@ CREATE TABLE towpath.changes (
 );
 CREATE TABLE towpath.managers (
   manager text COLLATE "C" PRIMARY KEY, incarnation bigint NOT NULL,
-  address text NOT NULL, version text NOT NULL,
+  address text NOT NULL, version text NOT NULL, weight real NOT NULL DEFAULT 1,
   started_at timestamptz NOT NULL, seen_at timestamptz NOT NULL, evicted boolean NOT NULL
 );
 CREATE TABLE towpath.idempotency (
@@ -75,6 +75,11 @@ pub(super) async fn prepare(link: &Link) -> Result<(), StoreError> {
             .await
             .map_err(failed)?;
     }
+    // Likewise; managers of the build before have weight 1, and divide the work as if all had.
+    client
+        .batch_execute("ALTER TABLE towpath.managers ADD COLUMN IF NOT EXISTS weight real NOT NULL DEFAULT 1")
+        .await
+        .map_err(failed)?;
     let schema: i32 =
         client.query_one_scalar("SELECT schema FROM towpath.meta", &[]).await.map_err(failed)?;
     client.batch_execute("COMMIT").await.map_err(failed)?;

@@ -169,6 +169,7 @@ pub(super) fn all(connection: &Connection, steady_ms: u64) -> Result<Vec<Manager
             incarnation: Incarnation(incarnation),
             address,
             version,
+            weight: 1.0,
             started_ms,
             silent_ms: steady_ms.saturating_sub(seen_ms),
             evicted,

@@ -466,3 +466,21 @@ async fn a_read_in_a_session_that_was_cut_is_asked_again_in_another() {
         assert!(store.get(&app("a")).await.unwrap().is_some());
     }
 }
+
+#[tokio::test]
+async fn a_managers_weight_is_kept_and_one_of_the_build_before_has_the_normal_one() {
+    let rig = PostgresRig::new();
+    let store = rig.connect().await;
+    store.register_manager(&towpath_store::ManagerRow { weight: 2.5, ..row(fence(1, 1)) }).await.unwrap();
+    let session = session(&rig.server.url()).await;
+    let other = row(fence(2, 1)).manager;
+    // As a build without weights registers.
+    let sql = format!(
+        "INSERT INTO towpath.managers (manager, incarnation, address, version, started_at, seen_at, evicted)
+         VALUES ('{other}', 1, '', '', clock_timestamp(), clock_timestamp(), false)"
+    );
+    session.batch_execute(&sql).await.unwrap();
+    let mut weights: Vec<f32> = store.managers().await.unwrap().iter().map(|row| row.weight).collect();
+    weights.sort_by(f32::total_cmp);
+    assert_eq!(weights, [1.0, 2.5]);
+}

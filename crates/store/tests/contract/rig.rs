@@ -178,6 +178,7 @@ pub(crate) fn row(fence: Fence) -> ManagerRow {
         incarnation: fence.incarnation,
         address: "http://10.0.0.1:7700".to_owned(),
         version: "0.1.0".to_owned(),
+        weight: 1.0,
         started_ms: 0,
         silent_ms: 0,
         evicted: false,

@@ -31,6 +31,7 @@ pub(crate) const KEYS: &[Key] = &[
     one("api.advertise", "TOWPATH_API_ADVERTISE"),
     one("api.max_upload", "TOWPATH_API_MAX_UPLOAD"),
     one("manager.evict_after", "TOWPATH_MANAGER_EVICT_AFTER"),
+    one("manager.weight", "TOWPATH_MANAGER_WEIGHT"),
     Key { path: "gateway.listen", env: "TOWPATH_GATEWAY_LISTEN", list: true },
     one("gateway.workers", "TOWPATH_GATEWAY_WORKERS"),
     one("gateway.admin", "TOWPATH_GATEWAY_ADMIN"),

@@ -31,6 +31,7 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
     let table = |name| top.table(name).unwrap_or_else(|| Fields::of(source, &problems, name, &empty));
     let bus = table("bus");
     let store = table("store");
+    let (evict_after, weight) = manager(&table("manager"));
     let settings = Settings {
         data_dir: data_dir(&top, machine),
         domain: domain(&top),
@@ -43,7 +44,8 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
         log_json: top.choice("log_format", &[("text", false), ("json", true)]).unwrap_or(false),
         drain: top.parsed("drain").unwrap_or(Millis::secs(30)),
         api: api(&table("api")),
-        evict_after: manager(&table("manager")),
+        evict_after,
+        weight,
         rollout: rollout(&table("rollout")),
         gateway: gateway(&table("gateway")),
         cell: cell(role, &table("cell")),
@@ -124,13 +126,17 @@ fn api(fields: &Fields<'_>) -> ApiSettings {
     settings
 }
 
-fn manager(fields: &Fields<'_>) -> Option<Millis> {
+fn manager(fields: &Fields<'_>) -> (Option<Millis>, Option<f32>) {
     let evict_after = fields.parsed::<Millis>("evict_after");
     if evict_after.is_some_and(|time| time.0 < 3_000) {
         fields.wrong("evict_after", "it is shorter than 3s", "heartbeats come every 2s");
     }
+    let weight = fields.parsed::<f32>("weight");
+    if weight.is_some_and(|weight| !(0.0..=16.0).contains(&weight)) {
+        fields.wrong("weight", "it is not between 0 and 16", "1 is normal");
+    }
     fields.refuse_rest();
-    evict_after
+    (evict_after, weight)
 }
 
 fn rollout(fields: &Fields<'_>) -> RolloutSettings {

@@ -84,6 +84,7 @@ pub(super) async fn manager(
     if let Some(limit) = settings.api.max_upload {
         manager.limits.blobs.source = limit;
     }
+    manager.weight = settings.weight.unwrap_or(manager.weight);
     manager.evict_after_ms = settings.evict_after.map_or(manager.evict_after_ms, |time| time.0);
     let (ours, policy) = (&settings.rollout, &mut manager.rollout);
     policy.surge = ours.surge.map_or(policy.surge, f64::from);

@@ -66,7 +66,7 @@ fn table(managers: &[Value], format: Format) -> Table {
     let mut head =
         vec!["MANAGER", "STATE", "SHARE", "QUEUE", "OPERATIONS", "LAG", "SILENT", "ADDRESS", "VERSION"];
     if wide {
-        head.extend(["INCARNATION", "EPOCH", "REVISION"]);
+        head.extend(["WEIGHT", "INCARNATION", "EPOCH", "REVISION"]);
     }
     let mut table = Table::new(&head);
     for manager in managers {
@@ -90,6 +90,7 @@ fn table(managers: &[Value], format: Format) -> Table {
         ];
         if wide {
             row.extend([
+                Cell::number(format!("{}", number(manager, "weight"))),
                 Cell::number(count(manager, "incarnation")),
                 Cell::number(known("epoch")),
                 Cell::number(known("revision")),

@@ -61,6 +61,7 @@ impl Table {
             incarnation: Incarnation(1),
             address: String::new(),
             version: String::new(),
+            weight: 1.0,
             started_ms: 0,
             silent_ms: 0,
             evicted: false,
@@ -156,7 +157,7 @@ async fn nothing_is_done_without_membership_ownership_or_bus() {
             let name = table.group.to_string();
             let other = |n: u8| ManagerId::mint(2, [n; 10]);
             let taker = (0..=255).map(other).find(|id| {
-                table.core.ownership.set_members([*id]);
+                table.core.ownership.set_members([(*id, 1.0)]);
                 !table.core.ownership.is_mine(&name)
             });
             assert!(taker.is_some());
