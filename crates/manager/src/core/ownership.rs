@@ -1,8 +1,8 @@
 //! Which manager owns a resource: this manager's copy of the ring.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use towpath_plan::ring::{Member, Ring};
 use towpath_types::ManagerId;

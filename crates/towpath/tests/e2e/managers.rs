@@ -307,8 +307,8 @@ fn writes_in_flight_in_a_paused_manager_take_effect_once_at_most() {
         assert_eq!(made.unwrap().status, 201);
     }
     let (paused, mut changed) = (cluster.id(1), Vec::new());
+    let started = std::sync::Barrier::new(APPS + 1);
     std::thread::scope(|scope| {
-        let started = std::sync::Barrier::new(APPS + 1);
         let under_way: Vec<_> = names
             .iter()
             .map(|name| {
