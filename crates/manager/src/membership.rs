@@ -338,3 +338,6 @@ pub(crate) async fn leave(core: &Core) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,8 @@ pub(crate) struct FaultyStore {
     dies_late: AtomicBool,
     /// Calls that came while it was down.
     refused: AtomicU64,
+    /// Calls that came.
+    calls: AtomicU64,
     /// How far its clock was set back, milliseconds.
     back_ms: AtomicU64,
     /// How far it was set forward.
@@ -39,6 +41,7 @@ impl FaultyStore {
             dies_after: AtomicU64::new(u64::MAX),
             dies_late: AtomicBool::new(false),
             refused: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
             back_ms: AtomicU64::new(0),
             ahead_ms: AtomicU64::new(0),
         })
@@ -93,7 +96,12 @@ impl FaultyStore {
         self.refused.load(Ordering::SeqCst)
     }
 
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
     fn check(&self) -> Result<(), StoreError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
         if self.down.load(Ordering::SeqCst) {
             self.refused.fetch_add(1, Ordering::SeqCst);
             return Err(StoreError::Unavailable { why: "taken away".into(), uncertain: false });
