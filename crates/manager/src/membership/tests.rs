@@ -13,8 +13,7 @@ fn id(n: u8) -> ManagerId {
 async fn the_first_lookup_of_an_unknown_manager_finds_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(MemoryStore::new(1_000, 100));
-    let core =
-        Core::new(ManagerSettings::new(dir.path()), store.clone(), Arc::new(MemoryBus::new()), id(1));
+    let core = Core::new(ManagerSettings::new(dir.path()), store.clone(), Arc::new(MemoryBus::new()), id(1));
     let other = Fence { manager: id(2), incarnation: Incarnation(7) };
     let row = ManagerRow { address: "http://10.0.0.2:7700".into(), ..row_of(&core, other, 0) };
     store.register_manager(&row).await.unwrap();
