@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use towpath_store::{Query, StoreError};
+use towpath_types::resource::Key;
 use towpath_types::{Kind, Revision};
 
 /// Records in one page of the first load.
@@ -71,7 +72,9 @@ async fn load(core: &Core, mailboxes: &Mailboxes) -> Result<(), StoreError> {
         let page = core.store.list(&query).await?;
         first.get_or_insert(page.revision);
         query.after = page.records.last().map(|record| record.key.clone());
-        let end = !page.more || query.after.is_none();
+        // The audit log is not kept in memory, and its kind is the last.
+        let is_audit = |last: &Key| last.kind == Kind::Audit;
+        let end = !page.more || query.after.as_ref().is_none_or(is_audit);
         records.extend(page.records);
         if end {
             break;

@@ -32,13 +32,16 @@ const MAX_ANSWER: usize = 64 * 1024 * 1024;
 pub(crate) struct Api {
     address: Address,
     token: Token,
-    org: String,
-    space: String,
+    org: Option<String>,
+    space: Option<String>,
 }
+
+/// Org and space when none was chosen.
+const DEFAULT: &str = "default";
 
 impl Api {
     /// A client.
-    pub(crate) fn new(address: Address, token: Token, org: String, space: String) -> Self {
+    pub(crate) fn new(address: Address, token: Token, org: Option<String>, space: Option<String>) -> Self {
         Self { address, token, org, space }
     }
 
@@ -47,9 +50,19 @@ impl Api {
         &self.address
     }
 
+    /// The same API, elsewhere in it.
+    pub(crate) fn in_place(&self, org: &str, space: &str) -> Self {
+        Self { org: Some(org.to_owned()), space: Some(space.to_owned()), ..self.clone() }
+    }
+
+    /// The org.
+    pub(crate) fn org(&self) -> &str {
+        self.org.as_deref().unwrap_or(DEFAULT)
+    }
+
     /// `org/space`.
     pub(crate) fn space(&self) -> String {
-        format!("{}/{}", self.org, self.space)
+        format!("{}/{}", self.org(), self.space.as_deref().unwrap_or(DEFAULT))
     }
 
     /// GET of a JSON document.
@@ -151,10 +164,14 @@ impl Api {
         body: Body,
     ) -> Outcome<Request<Body>> {
         let separator = if path.contains('?') { '&' } else { '?' };
-        let scope = if in_space(path) {
-            format!("{separator}org={}&space={}", encode(&self.org), encode(&self.space))
-        } else {
-            String::new()
+        let scope = match &self.org {
+            _ if in_space(path) => {
+                let space = self.space.as_deref().unwrap_or(DEFAULT);
+                format!("{separator}org={}&space={}", encode(self.org()), encode(space))
+            }
+            // Whose org was not chosen gets what the API gives by itself: operators get every org's.
+            Some(org) if in_org(path) => format!("{separator}org={}", encode(org)),
+            _ => String::new(),
         };
         let mut builder = Request::builder()
             .method(method)
@@ -179,9 +196,14 @@ impl Api {
 
 /// Whether a path's resource lies in a space. The API refuses the parameters elsewhere.
 fn in_space(path: &str) -> bool {
-    ["/v1/apps", "/v1/instances", "/v1/routes", "/v1/lanes", "/v1/space"]
+    ["/v1/apps", "/v1/instances", "/v1/routes", "/v1/lanes", "/v1/space", "/v1/sources", "/v1/managers/owner"]
         .iter()
         .any(|top| path.starts_with(top))
+}
+
+/// Whether a path's resource lies in an org.
+fn in_org(path: &str) -> bool {
+    ["/v1/tokens", "/v1/audit"].iter().any(|top| path.starts_with(top))
 }
 
 /// A body in memory.

@@ -110,6 +110,26 @@ pub(crate) enum Command {
     Explain(Call<verb::explain::ExplainArgs>),
     /// Follow an operation that was started before
     Follow(Call<verb::follow::FollowArgs>),
+    /// Log in as a user
+    Login(Call<verb::login::LoginArgs>),
+    /// End the session of `towpath login`
+    Logout(Call<verb::login::LogoutArgs>),
+    /// Say who you are, and what you may do where
+    Whoami(Call<verb::login::WhoamiArgs>),
+    /// Change your password
+    Password(Call<verb::login::PasswordArgs>),
+    /// Choose the org and space that other commands work in
+    Target(Call<verb::target::TargetArgs>),
+    /// Show and change orgs, and what they may use
+    Orgs(Call<verb::orgs::OrgsArgs>),
+    /// Show and change the spaces of an org
+    Spaces(Call<verb::orgs::SpacesArgs>),
+    /// Show and change who belongs to an org
+    Members(Call<verb::users::MembersArgs>),
+    /// Show and change users
+    Users(Call<verb::users::UsersArgs>),
+    /// Show who changed what
+    Audit(Call<verb::audit::AuditArgs>),
     /// Show and change API tokens
     Token(Call<verb::token::TokenArgs>),
     /// List cells

@@ -16,6 +16,7 @@ mod config;
 mod document;
 mod exit;
 mod manifest;
+mod remembered;
 mod role;
 mod screen;
 mod simulate;
@@ -104,6 +105,16 @@ async fn verb(command: Command, color: ColorChoice) -> Outcome {
         Command::Top(call) => call!(call, color),
         Command::Explain(call) => call!(call, color),
         Command::Follow(call) => call!(call, color),
+        Command::Login(call) => call!(call, color),
+        Command::Logout(call) => call!(call, color),
+        Command::Whoami(call) => call!(call, color),
+        Command::Password(call) => call!(call, color),
+        Command::Target(call) => call!(call, color),
+        Command::Orgs(call) => call!(call, color),
+        Command::Spaces(call) => call!(call, color),
+        Command::Members(call) => call!(call, color),
+        Command::Users(call) => call!(call, color),
+        Command::Audit(call) => call!(call, color),
         Command::Token(call) => call!(call, color),
         Command::Cells(call) => call!(call, color),
         Command::Gateways(call) => call!(call, color),

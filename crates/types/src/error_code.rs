@@ -67,6 +67,8 @@ codes! {
     Unauthorized = "unauthorized", 401, "A valid token is needed";
     /// The token may not do this.
     Forbidden = "forbidden", 403, "The token may not do this";
+    /// The org may not have more of this.
+    QuotaExceeded = "quota_exceeded", 403, "The org's quota does not allow it";
     /// No such resource.
     NotFound = "not_found", 404, "There is no such thing";
     /// It is there already, or claimed by another.

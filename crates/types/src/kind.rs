@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A tenant; name: org.
+    /// A tenant; name: org; spec [`crate::identity::OrgSpec`].
     Org,
     /// An environment class; name: space; spec [`crate::spec::SpaceSpec`].
     Space,
@@ -22,17 +22,26 @@ pub enum Kind {
     Release,
     /// A route; name: `host/path`, in no space, so that two spaces cannot claim one address; spec [`crate::spec::RouteSpec`].
     Route,
-    /// An API token; name: chosen; spec [`crate::spec::TokenSpec`].
+    /// An API token, of an org or the platform; name: chosen; spec [`crate::spec::TokenSpec`].
     Token,
     /// What is wanted of a cell; name: its id; spec [`crate::cell::CellSpec`].
     Cell,
     /// A long operation; name: its id; spec [`crate::spec::OperationSpec`].
     Operation,
+    /// A person; name: chosen; spec [`crate::identity::UserSpec`].
+    User,
+    /// A user's role in an org; name: the user's; spec [`crate::identity::MemberSpec`].
+    Member,
+    /// A login; name: hash of its token; spec [`crate::identity::SessionSpec`].
+    Session,
+    /// An entry of the audit log; name: sorts the newest first; spec [`crate::identity::AuditSpec`]. Stays the last kind: it
+    /// is not kept in memory, and loading stops before it.
+    Audit,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Org,
         Kind::Space,
         Kind::Lane,
@@ -43,6 +52,10 @@ impl Kind {
         Kind::Token,
         Kind::Cell,
         Kind::Operation,
+        Kind::User,
+        Kind::Member,
+        Kind::Session,
+        Kind::Audit,
     ];
 
     /// The stable text form.
@@ -58,6 +71,10 @@ impl Kind {
             Kind::Token => "token",
             Kind::Cell => "cell",
             Kind::Operation => "operation",
+            Kind::User => "user",
+            Kind::Member => "member",
+            Kind::Session => "session",
+            Kind::Audit => "audit",
         }
     }
 }

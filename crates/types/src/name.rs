@@ -132,6 +132,10 @@ name!(
     SpaceName, "space", 40
 );
 name!(
+    /// A person.
+    UserName, "user", 40
+);
+name!(
     /// A deployable service, unique in its space.
     AppName, "app", 40
 );

@@ -5,7 +5,7 @@ use crate::lane::{EntryRule, LanePolicy};
 use crate::upstream::{Protocol, UpstreamSpec};
 use crate::{
     AppName, AppRef, ByteSize, CellId, Digest, ErrorCode, Generation, GroupId, InstanceId, LaneName,
-    ManagerId, Millis, OperationId,
+    ManagerId, Millis, OperationId, OrgName, SpaceName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -307,12 +307,14 @@ fn slash() -> String {
     "/".into()
 }
 
-/// What a token may do.
+/// What a token or a member may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Everything.
     Operator,
+    /// Everything inside an org: its spaces, members and tokens too.
+    Owner,
     /// Everything inside a space.
     Developer,
     /// Reading only.
@@ -329,6 +331,22 @@ pub struct TokenSpec {
     pub hash: Digest,
     /// What it may do.
     pub role: Role,
+    /// Where it may do that; absent for operators and cells. Tokens of earlier versions have none and are of the org `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub org: Option<OrgName>,
+    /// In this space alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<SpaceName>,
+    /// End, store clock, milliseconds since 1970; absent = none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+}
+
+impl TokenSpec {
+    /// A platform's token without an end.
+    pub fn platform(hash: Digest, role: Role) -> Self {
+        Self { hash, role, org: None, space: None, expires_ms: None }
+    }
 }
 
 /// Spec of an operation.

@@ -5,6 +5,7 @@ use super::auth::Caller;
 use super::body::{Checked, Doc};
 use super::problem::{FieldError, Outcome, Problem, ProblemBody};
 use super::query::{Change, InSpace, Listing, Params, Segments, Wait, in_space};
+use super::quota::Ask;
 use super::reading::{List, page_query, read_answer, resource, tagged};
 use super::validate;
 use super::view::{AppView, OperationView, sees_env};
@@ -137,10 +138,16 @@ pub(crate) async fn put_app(
     let spec = AppSpec { env: body.env, upstream: body.upstream };
     let route = state.automatic_route(&app).await?;
     let mut created = false;
+    let ask = route
+        .as_ref()
+        .map(|route| Ask::Route(app.org.clone(), keys::route_key(&route.host, &route.path).name));
     let commit = state
-        .change(&keys::app_key(&app), &conditions, |present, expect| {
+        .change_within(&keys::app_key(&app), &conditions, ask.as_ref(), |present, expect| {
             created = present.is_none();
             let mut writes = vec![state.put(keys::app_key(&app), expect, &spec)];
+            if created {
+                writes.push(state.join_space(&app.space_ref()));
+            }
             if let (true, Some(route)) = (created, &route) {
                 writes.push(state.put(keys::route_key(&route.host, &route.path), Expect::Absent, route));
             }

@@ -3,11 +3,12 @@
 //! A token is `twp_` and 32 random bytes in base64url. Only its SHA-256 is stored: with 256 random bits there is nothing
 //! to guess, so a slow hash would gain nothing. The lookup goes by the hash of what was presented; what its timing
 //! tells about stored *hashes* is useless, since nobody can choose inputs whose hash has a wanted beginning. The found
-//! hash is compared once more in constant time.
+//! hash is compared once more in constant time (see `callers`).
 
 use super::ApiState;
-use super::access::{self, Access};
+use super::access::{self, Permission, Reach, Scope, Target, Verdict};
 use super::problem::{Outcome, Problem};
+use super::trail::Trail;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -15,14 +16,11 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-use subtle::ConstantTimeEq;
 use tokio::time::Instant;
-use towpath_types::spec::{Role, TokenSpec};
-use towpath_types::{Digest, ErrorCode, Kind};
+use towpath_types::identity::Actor;
+use towpath_types::spec::Role;
+use towpath_types::{Digest, ErrorCode};
 
 /// How every token begins, so that leaked ones are found by scanners.
 pub(crate) const PREFIX: &str = "twp_";
@@ -30,10 +28,34 @@ pub(crate) const PREFIX: &str = "twp_";
 /// The one who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// Name of the token.
+    /// Name of the user or token.
     pub(crate) name: String,
-    /// What it may do.
+    /// Who that is, told apart from all others.
+    pub(crate) actor: Actor,
+    /// What it holds.
+    pub(crate) reach: Reach,
+    /// Its role where the request goes.
     pub(crate) role: Role,
+    /// The session, if it is one.
+    pub(crate) session: Option<Digest>,
+    /// When this ends, store clock, milliseconds since 1970.
+    pub(crate) expires_ms: Option<u64>,
+}
+
+impl Caller {
+    /// Text that no other caller has.
+    pub(crate) fn unique(&self) -> String {
+        match &self.actor {
+            Actor::User { name } => format!("user {name}"),
+            Actor::Token { name, org: None } => name.clone(),
+            Actor::Token { name, org: Some(org) } => format!("{org}/{name}"),
+        }
+    }
+
+    /// Whether it may do everything.
+    pub(crate) fn is_operator(&self) -> bool {
+        self.reach == Reach::Operator
+    }
 }
 
 impl<S: Send + Sync> axum::extract::FromRequestParts<S> for Caller {
@@ -67,30 +89,54 @@ pub(crate) fn is_well_formed(token: &str) -> bool {
 fn unauthorized() -> Problem {
     Problem::new(
         ErrorCode::Unauthorized,
-        "send `Authorization: Bearer twp_…`; the first token is in the file that the manager named at its first start",
+        "send `Authorization: Bearer twp_…`; `towpath login` gets one, the first one is in the file that the manager named at its first start",
     )
 }
 
 /// Decides about every request before its handler sees it.
 pub(crate) async fn guard(State(state): State<ApiState>, mut request: Request, next: Next) -> Response {
-    let access = request
-        .extensions()
-        .get::<MatchedPath>()
-        // What is not in the table is for operators alone; of an unknown path the router says so once the caller is known.
-        .map_or(Access::Any, |path| {
-            access::find(request.method(), path.as_str()).unwrap_or(Access::Operator)
-        });
-    let address = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
-    let presented = presented(request.headers());
-    match decide(&state, access, address, presented).await {
-        Ok(Some(caller)) => {
-            tracing::Span::current().record("by", caller.name.as_str());
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Ok(None) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+    let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let entry = matched.as_deref().and_then(|path| access::find(request.method(), path));
+    let (needs, scope) = match (entry, &matched) {
+        (Some(entry), _) => (entry.needs, entry.scope),
+        // What is not in the table is for operators alone.
+        (None, Some(_)) => (Permission::Operate, Scope::Platform),
+        // Of an unknown path the router says so once the caller is known.
+        (None, None) => (Permission::SignedIn, Scope::Platform),
+    };
+    if needs == Permission::Public {
+        return next.run(request).await;
     }
+    let address = address_of(request.extensions());
+    let presented = presented(request.headers());
+    let mut caller = match known(&state, address, presented).await {
+        Ok(caller) => caller,
+        Err(problem) => return problem.into_response(),
+    };
+    let pattern = matched.unwrap_or_default();
+    let target = match state.target_of(scope, &pattern, request.uri()).await {
+        Ok(target) => target,
+        // Names that cannot be are told by the handler, with whatever else is wrong.
+        Err(_) if caller.is_operator() => Target::Unknown,
+        Err(problem) => return problem.into_response(),
+    };
+    match access::decide(&caller.reach, needs, &target) {
+        Verdict::Allowed(role) => caller.role = role,
+        Verdict::Forbidden => return forbidden(&caller, &target, needs).into_response(),
+        Verdict::Hidden => return hidden(scope, &target, request.uri().path()).into_response(),
+    }
+    tracing::Span::current().record("by", caller.name.as_str());
+    if let Some(entry) = entry.filter(|entry| !entry.action.is_empty()) {
+        let trail = Trail::new(caller.actor.clone(), entry.action, &request);
+        request.extensions_mut().insert(trail);
+    }
+    request.extensions_mut().insert(caller);
+    next.run(request).await
+}
+
+/// The client's address.
+fn address_of(extensions: &http::Extensions) -> Option<IpAddr> {
+    extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())
 }
 
 /// The token's hash, if something like a token was sent.
@@ -105,110 +151,50 @@ fn presented(headers: &HeaderMap) -> Option<Digest> {
         .map(hash)
 }
 
-async fn decide(
-    state: &ApiState,
-    access: Access,
-    address: Option<IpAddr>,
-    presented: Option<Digest>,
-) -> Outcome<Option<Caller>> {
-    if access == Access::Public {
-        return Ok(None);
-    }
-    let caller = match authenticate(state, presented).await {
-        Ok(caller) => caller,
-        Err(problem) if problem.code == ErrorCode::Unauthorized => {
-            return Err(state.failures.failed(address, Instant::now()).map_or(problem, |pause| {
-                Problem::new(ErrorCode::Busy, "too many requests without a valid token from this address")
-                    .retry_after(pause)
-            }));
-        }
-        Err(problem) => return Err(problem),
+/// The caller, or why there is none; counted by address.
+async fn known(state: &ApiState, address: Option<IpAddr>, presented: Option<Digest>) -> Outcome<Caller> {
+    let found = match presented {
+        Some(presented) => state.authenticate(presented).await?,
+        None => None,
     };
-    if access::permits(access, caller.role) {
-        return Ok(Some(caller));
-    }
-    let (name, role, least) = (&caller.name, role_text(caller.role), access::least(access));
-    Err(Problem::new(
-        ErrorCode::Forbidden,
-        format!("the token {name:?} is a {role} token; this needs {least}"),
-    ))
+    // Valid tokens are never held back by it, so nobody can lock out a shared address; what it limits is the work and the
+    // log that a flood of wrong tokens makes.
+    let failed = || address.and_then(|address| state.failures.note(&address, Instant::now()));
+    found.ok_or_else(|| {
+        failed().map_or_else(unauthorized, |pause| {
+            Problem::new(ErrorCode::Busy, "too many requests without a valid token from this address")
+                .retry_after(pause)
+        })
+    })
 }
 
-async fn authenticate(state: &ApiState, presented: Option<Digest>) -> Outcome<Caller> {
-    let presented = presented.ok_or_else(unauthorized)?;
-    // Tokens come from memory, so that reads go on without a store. One that was made a moment ago by another manager
-    // may not have arrived here yet: then the store is asked.
-    for record in state.core.cache.list(Kind::Token, None, None) {
-        if let Some(caller) =
-            record.spec().ok().and_then(|spec| matching(&record.key.name, &spec, &presented))
-        {
-            return Ok(caller);
+fn forbidden(caller: &Caller, target: &Target, needs: Permission) -> Problem {
+    let role = caller.reach.role_at(target).map_or("nobody's member", role_text);
+    let least = access::least(needs);
+    Problem::new(ErrorCode::Forbidden, format!("{:?} is {role} here; this needs {least}", caller.name))
+}
+
+/// What is said of what one may not see: the same as of what is not there.
+fn hidden(scope: Scope, target: &Target, path: &str) -> Problem {
+    match (scope, target) {
+        (Scope::Operation, _) => {
+            let id = path.split('/').nth(3).unwrap_or_default();
+            Problem::not_found(format!("operation {id}"))
         }
+        (_, Target::Org(org)) => Problem::not_found(format!("org {org}")),
+        (_, Target::Space(space)) => Problem::not_found(format!("space {space}")),
+        (_, Target::Platform | Target::Unknown) => Problem::not_found("such org"),
     }
-    let query = towpath_store::Query { kind: Some(Kind::Token), ..Default::default() };
-    if state.core.cache.revision() == *state.core.store.watch().borrow() {
-        return Err(unauthorized());
-    }
-    let page = state.core.store.list(&query).await?;
-    page.records
-        .iter()
-        .find_map(|record| record.spec().ok().and_then(|spec| matching(&record.key.name, &spec, &presented)))
-        .ok_or_else(unauthorized)
-}
-
-fn matching(name: &str, spec: &TokenSpec, presented: &Digest) -> Option<Caller> {
-    let same: bool = spec.hash.as_bytes().ct_eq(presented.as_bytes()).into();
-    same.then(|| Caller { name: name.to_owned(), role: spec.role })
 }
 
 /// The role as text.
 pub(crate) fn role_text(role: Role) -> &'static str {
     match role {
         Role::Operator => "operator",
+        Role::Owner => "owner",
         Role::Developer => "developer",
         Role::Viewer => "viewer",
         Role::Cell => "cell",
-    }
-}
-
-/// Counts failed attempts per address. Valid tokens are never held back by it, so nobody can lock out a shared address;
-/// what it limits is the work and the log that a flood of wrong tokens makes.
-#[derive(Debug)]
-pub(crate) struct Failures {
-    permitted: u32,
-    by_address: Mutex<HashMap<IpAddr, (Instant, u32)>>,
-}
-
-impl Failures {
-    /// The window.
-    const WINDOW: Duration = Duration::from_secs(60);
-    /// Addresses remembered; beyond it the oldest half is forgotten.
-    const ADDRESSES: usize = 4096;
-
-    /// Permits so many attempts per window, which are answered with 401.
-    pub(crate) fn new(permitted: u32) -> Self {
-        Self { permitted, by_address: Mutex::default() }
-    }
-
-    /// Notes a failed attempt; `Some` = too many, come back after that time.
-    fn failed(&self, address: Option<IpAddr>, now: Instant) -> Option<Duration> {
-        let address = address?;
-        let mut map = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-        if map.len() >= Self::ADDRESSES && !map.contains_key(&address) {
-            map.retain(|_, (since, _)| now.duration_since(*since) < Self::WINDOW);
-            if map.len() >= Self::ADDRESSES {
-                let mut starts: Vec<Instant> = map.values().map(|(since, _)| *since).collect();
-                starts.sort_unstable();
-                let middle = starts.get(starts.len() / 2).copied().unwrap_or(now);
-                map.retain(|_, (since, _)| *since > middle);
-            }
-        }
-        let (since, count) = map.entry(address).or_insert((now, 0));
-        if now.duration_since(*since) >= Self::WINDOW {
-            (*since, *count) = (now, 0);
-        }
-        *count = count.saturating_add(1);
-        (*count > self.permitted).then(|| Self::WINDOW.saturating_sub(now.duration_since(*since)))
     }
 }
 
@@ -223,22 +209,5 @@ mod tests {
         for bad in ["", "twp_", "twp_short", a.trim_start_matches(PREFIX), &format!("{a}A")] {
             assert!(!is_well_formed(bad), "{bad}");
         }
-    }
-
-    #[test]
-    fn failures_are_limited_per_address_and_the_map_is_bounded() {
-        let failures = Failures::new(3);
-        let now = Instant::now();
-        let address = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
-        for _ in 0..3 {
-            assert_eq!(failures.failed(address(1), now), None);
-        }
-        assert!(failures.failed(address(1), now).is_some());
-        assert_eq!(failures.failed(address(2), now), None);
-        assert_eq!(failures.failed(address(1), now + Failures::WINDOW), None);
-        for n in 0..20_000 {
-            failures.failed(address(n), now);
-        }
-        assert!(failures.by_address.lock().unwrap().len() <= Failures::ADDRESSES);
     }
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use towpath_plan::placement::limit_bytes;
 use towpath_types::cell::{CellSpec, Scheduling};
 use towpath_types::spec::RolloutPhase;
-use towpath_types::{AppName, CellId, LaneName, OrgName, Place, Revision, SpaceName};
+use towpath_types::{AppName, CellId, LaneName, OrgName, Place, Revision, SpaceName, SpaceRef};
 use towpath_wire::cell::InstanceState;
 
 /// A cell.
@@ -145,6 +145,16 @@ impl CellView {
         }
     }
 
+    /// As the caller may see it.
+    fn seen_by(mut self, caller: &Caller) -> Self {
+        if let Some(drain) = &mut self.drain {
+            drain.waits.retain(|wait| {
+                caller.reach.sees(&SpaceRef { org: wait.org.clone(), space: wait.space.clone() })
+            });
+        }
+        self
+    }
+
     /// Instances that it reports, and those of them that are ready.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.instances, self.ready)
@@ -198,11 +208,20 @@ pub(super) fn all(core: &Core) -> Vec<CellView> {
         .collect()
 }
 
+/// All cells, without the names of apps that the caller may not know of.
+pub(super) fn seen(core: &Core, caller: &Caller) -> Vec<CellView> {
+    all(core).into_iter().map(|cell| cell.seen_by(caller)).collect()
+}
+
 /// All cells that were heard, or of which something is wanted.
 #[utoipa::path(get, path = "/v1/cells", tag = "platform",
     responses((status = 200, body = List<CellView>), (status = "default", body = ProblemBody)))]
-pub(crate) async fn list_cells(State(state): State<ApiState>, _query: NoQuery) -> Outcome<Response> {
-    let items = all(&state.core);
+pub(crate) async fn list_cells(
+    State(state): State<ApiState>,
+    caller: Caller,
+    _query: NoQuery,
+) -> Outcome<Response> {
+    let items = seen(&state.core, &caller);
     Ok(read_answer(false, &List { items, next: None, revision: state.core.cache.revision() }))
 }
 
@@ -211,6 +230,7 @@ pub(crate) async fn list_cells(State(state): State<ApiState>, _query: NoQuery) -
     responses((status = 200, body = CellView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn get_cell(
     State(state): State<ApiState>,
+    caller: Caller,
     Segments(cell): Segments<String>,
     _query: NoQuery,
 ) -> Outcome<Response> {
@@ -219,7 +239,7 @@ pub(crate) async fn get_cell(
     let revision = read.value.as_ref().map_or(Revision(0), |record| record.revision);
     let spec = read.value.and_then(|record| record.spec::<CellSpec>().ok()).unwrap_or_default();
     let view = CellView::make(&state.core, cell, state.core.soft.cell(cell).as_ref(), &spec);
-    Ok(tagged(revision, read.stale, &view))
+    Ok(tagged(revision, read.stale, &view.seen_by(&caller)))
 }
 
 /// What is wanted of a cell.

@@ -1,6 +1,7 @@
 //! What every live gateway would do with a request, without sending it on.
 
 use super::ApiState;
+use super::auth::Caller;
 use super::body::{Checked, Doc};
 use super::problem::{FieldError, Outcome, Problem, ProblemBody};
 use super::query::NoQuery;
@@ -13,7 +14,7 @@ use http::Uri;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
-use towpath_types::{ErrorCode, GatewayId};
+use towpath_types::{AppRef, ErrorCode, GatewayId, LaneName};
 use towpath_wire::gateway::{ExplainRequest, Explanation};
 use towpath_wire::{decode, encode, subject};
 
@@ -87,6 +88,7 @@ pub(crate) struct ExplainView {
     responses((status = 200, body = ExplainView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn explain(
     State(state): State<ApiState>,
+    caller: Caller,
     _query: NoQuery,
     Doc(body): Doc<ExplainBody>,
 ) -> Outcome<Response> {
@@ -132,9 +134,33 @@ pub(crate) async fn explain(
     let (mut items, mut silent) = (Vec::new(), Vec::new());
     for answer in answers {
         match answer {
-            Ok(explanation) => items.push(explanation),
+            Ok(explanation) => items.push(seen(explanation, &caller)),
             Err(gateway) => silent.push(gateway),
         }
     }
     Ok(read_answer(false, &ExplainView { items, silent }))
+}
+
+/// What the caller may know of an explanation: of an app of others, no more than that nothing of theirs is there.
+fn seen(explanation: Explanation, caller: &Caller) -> Explanation {
+    let hides = |app: &AppRef| !caller.reach.sees(&app.space_ref());
+    if !explanation.app.as_ref().is_some_and(hides) {
+        return explanation;
+    }
+    let detail = "no route of yours has this host and path".to_owned();
+    Explanation {
+        route: None,
+        app: None,
+        asked_lane: None,
+        lane: LaneName::base(),
+        lane_reason: String::new(),
+        balancer: String::new(),
+        tier: None,
+        tier_reason: String::new(),
+        endpoints: Vec::new(),
+        error: Some((ErrorCode::NoRoute, detail)),
+        gateway: explanation.gateway,
+        place: explanation.place,
+        revision: explanation.revision,
+    }
 }

@@ -93,7 +93,7 @@ async fn ensure_file(core: &Core, path: &Path, name: &str, role: Role) -> Result
     if is_stored(core, hash) {
         return Ok(());
     }
-    let spec = TokenSpec { hash, role };
+    let spec = TokenSpec::platform(hash, role);
     let write = Write::Put {
         key: keys::token_key(name),
         id: core.mint_record_id(),

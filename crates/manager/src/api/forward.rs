@@ -49,6 +49,8 @@ const SENT: [HeaderName; 6] = [
     REQUEST_ID,
 ];
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The client's address, for the audit log; believed of managers alone.
+pub(super) const SOURCE: HeaderName = HeaderName::from_static("x-towpath-source");
 /// W3C trace context.
 pub(super) const TRACE: HeaderName = HeaderName::from_static("traceparent");
 
@@ -248,6 +250,8 @@ fn call_of(core: &Core, parts: &Parts, body: &str, forwarded: Option<Forwarded>)
     let key = parts.headers.get(IDEMPOTENCY_KEY).map(text);
     let key = key.unwrap_or_else(|| format!("forwarded-{}", uuid::Uuid::new_v4().simple()));
     headers.push((IDEMPOTENCY_KEY.as_str().to_owned(), key));
+    let source = super::trail::source_of(&parts.extensions, &parts.headers);
+    headers.extend(source.map(|source| (SOURCE.as_str().to_owned(), source)));
     ApiCall {
         epoch: core.epoch(),
         correlation,

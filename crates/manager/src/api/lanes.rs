@@ -5,6 +5,7 @@ use super::apps::{Patch, merged};
 use super::body::{Checked, Doc};
 use super::problem::{FieldError, Outcome, Problem, ProblemBody};
 use super::query::{Change, InSpace, Listing, Params, Segments, name};
+use super::quota::Ask;
 use super::reading::{List, page_query, read_answer, resource, tagged};
 use super::validate;
 use super::view::{LaneView, SpaceView, unreadable};
@@ -111,12 +112,15 @@ pub(crate) async fn put_lane(
     state.space_exists(&space).await?;
     let key = keys::lane_key(&space, &lane);
     let mut created = false;
+    let ask = Ask::Lane(space.clone(), lane.clone());
     let commit = state
-        .change(&key, &conditions, |present, expect| {
+        .change_within(&key, &conditions, Some(&ask), |present, expect| {
             created = present.is_none();
             let before = present.and_then(|record| record.spec::<LaneSpec>().ok()).map(|spec| spec.kind);
             let kind = body.kind.or(before).unwrap_or_default();
-            Ok(vec![state.put(key.clone(), expect, &LaneSpec { kind })])
+            let joined = created.then(|| state.join_space(&space));
+            let lane = state.put(key.clone(), expect, &LaneSpec { kind });
+            Ok(std::iter::once(lane).chain(joined).collect())
         })
         .await?;
     let record = first(&commit)?;

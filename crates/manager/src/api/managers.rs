@@ -1,6 +1,7 @@
 //! The managers, and which of them owns what.
 
 use super::ApiState;
+use super::auth::Caller;
 use super::problem::{Outcome, ProblemBody};
 use super::query::{NoQuery, Params, Segments, in_space};
 use super::reading::{List, read_answer};
@@ -141,11 +142,12 @@ fn view(core: &Core, member: Member, shares: &HashMap<ManagerId, f64>) -> Manage
     responses((status = 200, body = OwnerView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn get_owner(
     State(state): State<ApiState>,
+    caller: Caller,
     Segments(id): Segments<String>,
     Params(query): Params<OwnerQuery>,
 ) -> Outcome<Response> {
     let core = &state.core;
-    let resource = find_resource(core, &id)
+    let resource = find_resource(core, &caller, &id)
         .unwrap_or_else(|| if id.contains('/') { id } else { format!("{}/{}/{id}", query.org, query.space) });
     let manager = core.ownership.owner(&resource);
     let address = crate::membership::find_address(core, manager).await;
@@ -153,14 +155,15 @@ pub(crate) async fn get_owner(
     Ok(Json(OwnerView { resource, manager, address, this, epoch: core.epoch() }).into_response())
 }
 
-/// What an id stands for on the ring; `None` = it is a name.
-fn find_resource(core: &Core, id: &str) -> Option<String> {
+/// What an id stands for on the ring; `None` = it is a name, or of something that the caller may not know of.
+fn find_resource(core: &Core, caller: &Caller, id: &str) -> Option<String> {
     if let Ok(instance) = id.parse::<InstanceId>()
         && let Some(group) = core.cache.group_of(instance)
     {
-        return Some(group.to_string());
+        return caller.reach.sees(&group.app.space_ref()).then(|| group.to_string());
     }
     let operation: OperationId = id.parse().ok()?;
     let record = core.cache.get(&crate::core::keys::operation_key(operation))?;
-    Some(record.spec::<OperationSpec>().ok()?.app.to_string())
+    let app = record.spec::<OperationSpec>().ok()?.app;
+    caller.reach.sees(&app.space_ref()).then(|| app.to_string())
 }

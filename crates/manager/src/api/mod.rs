@@ -1,6 +1,6 @@
 //! The REST API: what people, their tools and cells ask of the platform.
 //!
-//! Invariants: every endpoint is in one table of roles (`access`) and in the OpenAPI document that is made from the handlers; every
+//! Invariants: every endpoint is in one table of permissions (`access`) and in the OpenAPI document that is made from the handlers; every
 //! error is a problem document with a stable code; a panicking handler ends its own request alone; hard state is changed
 //! by compare-and-set, never by last read.
 //!
@@ -9,8 +9,11 @@
 mod accept;
 mod access;
 mod apps;
+mod attempts;
+mod audit;
 mod auth;
 mod body;
+mod callers;
 mod calls;
 mod cells;
 mod edge;
@@ -21,14 +24,20 @@ mod groups;
 mod guarded;
 mod instances;
 mod lanes;
+mod login;
 mod logs;
 mod managers;
+mod members;
 mod operations;
+mod orgs;
 mod page;
+mod passwords;
 pub mod problem;
 mod query;
+mod quota;
 mod reading;
 mod releases;
+mod retention;
 mod router;
 mod routes;
 mod server;
@@ -38,10 +47,13 @@ mod status;
 mod store_probe;
 mod strict;
 mod tokens;
+mod trail;
+mod users;
 mod validate;
 mod view;
 mod writing;
 
+pub use retention::remove_ended;
 pub use router::openapi;
 pub use server::{ApiServer, start};
 pub use view::OperationView;
@@ -59,6 +71,14 @@ pub struct ApiLimits {
     pub blobs: BlobLimits,
     /// Requests without a valid token that an address may send in a minute; further ones are answered with 429.
     pub failed_auth_per_minute: u32,
+    /// Wrong passwords that are taken for one user in a minute; further logins are answered with 429.
+    pub logins_per_user_per_minute: u32,
+    /// Wrong passwords that are taken from one address in a minute.
+    pub logins_per_address_per_minute: u32,
+    /// Entries of the audit log that are kept at most.
+    pub audit_entries: usize,
+    /// How long they are kept at most.
+    pub audit_days: u32,
     /// Connections at once; further ones wait.
     pub connections: usize,
     /// Changes that run and wait.
@@ -72,6 +92,10 @@ impl Default for ApiLimits {
         Self {
             blobs: BlobLimits::default(),
             failed_auth_per_minute: 20,
+            logins_per_user_per_minute: 10,
+            logins_per_address_per_minute: 30,
+            audit_entries: 100_000,
+            audit_days: 365,
             connections: 4096,
             changes: ChangeLimits::default(),
             head: std::time::Duration::from_secs(10),
@@ -89,7 +113,15 @@ pub(crate) struct ApiState {
     pub(crate) peers: Arc<crate::peers::Peers>,
     /// Requests that may be on their way to other managers.
     pub(crate) forwards: crate::core::shares::Shares,
-    pub(crate) failures: Arc<auth::Failures>,
+    /// Requests without a valid token, by address.
+    pub(crate) failures: Arc<attempts::Attempts<std::net::IpAddr>>,
+    /// Logins by the hash of the user's name, as it was sent.
+    pub(crate) logins_by_user: Arc<attempts::Attempts<towpath_types::Digest>>,
+    /// Logins by where they come from.
+    pub(crate) logins_by_source: Arc<attempts::Attempts<String>>,
+    pub(crate) passwords: Arc<passwords::Passwords>,
+    /// Changes that count towards a quota, one at a time of each org.
+    pub(crate) turns: Arc<quota::Turns>,
     /// Where this API is reached.
     pub(crate) url: String,
     pub(crate) probe: Arc<store_probe::StoreProbe>,

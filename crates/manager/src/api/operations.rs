@@ -4,13 +4,15 @@ use super::ApiState;
 use super::auth::Caller;
 use super::problem::{Outcome, Problem, ProblemBody};
 use super::query::{NoQuery, Params, Segments, Wait, in_space, name};
+use super::quota::Ask;
 use super::reading::{List, page_query, read_answer, tagged};
 use super::sse::{Frame, last_event_id, stream};
+use super::trail::Trail;
 use super::view::{OperationView, unreadable};
 use super::writing::{Conditions, wait_time};
-use crate::core::keys;
+use crate::core::keys::{self, GroupRef};
 use crate::error::CommitError;
-use crate::operations::{Live, NewOperation, SubmitError, elsewhere};
+use crate::operations::{Input, Live, NewOperation, SubmitError, elsewhere};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -122,6 +124,7 @@ pub(crate) async fn cancel_operation(
     Segments(id): Segments<String>,
     _query: NoQuery,
     caller: Caller,
+    trail: Trail,
 ) -> Outcome<Response> {
     let id: OperationId = name("id", &id)?;
     let key = keys::operation_key(id);
@@ -144,7 +147,8 @@ pub(crate) async fn cancel_operation(
             spec: None,
             status: serde_json::to_value(&status).ok(),
         };
-        match state.core.commit(vec![write]).await {
+        let entry = state.audit_write(&trail.of_cancel(&record));
+        match state.core.commit(vec![write, entry]).await {
             Ok(commit) => {
                 let record = commit.records.into_iter().flatten().next().unwrap_or(record);
                 let view = state.operation_view(&record)?;
@@ -248,8 +252,7 @@ impl ApiState {
         wait: Option<Wait>,
         wait_timeout: Option<Millis>,
     ) -> Outcome<Response> {
-        let (named, until) = (conditions.idempotency.clone(), conditions.until);
-        let (record, revision) = self.operations.submit(new, named, until).await?;
+        let (record, revision) = self.submit(new, conditions).await?;
         self.accepted(record, revision, wait, wait_timeout).await
     }
 
@@ -296,6 +299,35 @@ impl ApiState {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         Ok(self.changed(response, revision, wait, Some(left)).await)
+    }
+
+    /// Stores a new operation, within the org's quota, with its entry in the audit log.
+    async fn submit(&self, new: NewOperation, conditions: &Conditions) -> Outcome<(Record, Revision)> {
+        let group = GroupRef::new(new.app.clone(), new.lane.clone());
+        let app = keys::app_key(&new.app);
+        let (mut key, mut joins) = (group.key(), false);
+        match &new.input {
+            Input::Env { .. } | Input::Delete => key = app,
+            // Who is about to delete the space as empty is too late then.
+            Input::Push(_) => joins = self.core.cache.get(&app).is_none(),
+            _ => {}
+        }
+        let ask = Ask::Operation(Box::new(new.clone()));
+        for _ in 0..12 {
+            let claim = self.claim(&ask).await?;
+            let entry = self.operation_entry(conditions.trail.as_ref(), &new, &key);
+            let joined = joins.then(|| self.join_space(&new.app.space_ref()));
+            let more: Vec<Write> = claim.iter().map(|claim| claim.write.clone()).chain(joined).collect();
+            let also = move |id| entry.map(|entry| entry(id)).into_iter().chain(more).collect();
+            let (named, until) = (conditions.idempotency.clone(), conditions.until);
+            let submitted = self.operations.submit(new.clone(), named, until, Box::new(also)).await;
+            match submitted {
+                Err(SubmitError::Commit(CommitError::Store(StoreError::Conflict { key, .. })))
+                    if key.kind == Kind::Org => {}
+                submitted => return Ok(submitted?),
+            }
+        }
+        Err(CommitError::Contended.into())
     }
 
     /// Waits until an operation has made its change, or ended without one. The change and its step to `rolling` are

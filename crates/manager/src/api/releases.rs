@@ -172,7 +172,7 @@ pub(crate) async fn push(
     }
     let routes: Vec<(String, String)> =
         body.routes.iter().map(|route| validate::split_route(route)).collect();
-    state.routes_are_free(&app, &routes).await?;
+    state.routes_are_free(&caller, &app, &routes).await?;
     let push = Push {
         source: Some(source),
         instances: body.instances,
@@ -232,12 +232,18 @@ impl From<Failure> for Problem {
 
 impl ApiState {
     /// None of the routes leads to another app.
-    async fn routes_are_free(&self, app: &AppRef, routes: &[(String, String)]) -> Outcome<()> {
+    async fn routes_are_free(
+        &self,
+        caller: &Caller,
+        app: &AppRef,
+        routes: &[(String, String)],
+    ) -> Outcome<()> {
         for (index, (host, path)) in routes.iter().enumerate() {
             let held = self.core.store.get(&keys::route_key(host, path)).await?;
             let holder = held.and_then(|record| record.spec::<RouteSpec>().ok()).map(|route| route.app);
             if let Some(holder) = holder.filter(|holder| holder != app) {
-                let message = format!("{host}{path} belongs to app {holder}");
+                let holder = super::routes::holder_text(caller, &holder);
+                let message = format!("{host}{path} belongs to {holder}");
                 let error = FieldError::new(format!("routes[{index}]"), message.clone());
                 return Err(Problem { errors: vec![error], ..Problem::conflict(message) });
             }

@@ -2,8 +2,8 @@
 
 use super::problem::Problem;
 use super::{
-    ApiState, access, apps, auth, cells, edge, explain, forward, groups, instances, lanes, logs, managers,
-    operations, page, releases, routes, sources, status, tokens,
+    ApiState, access, apps, audit, auth, cells, edge, explain, forward, groups, instances, lanes, login,
+    logs, managers, members, operations, orgs, page, releases, routes, sources, status, tokens, users,
 };
 use axum::Router;
 use axum::extract::State;
@@ -82,6 +82,19 @@ fn endpoints() -> OpenApiRouter<ApiState> {
         .routes(routes!(lanes::get_space, lanes::patch_space))
         .routes(routes!(tokens::list_tokens, tokens::create_token))
         .routes(routes!(tokens::delete_token))
+        .routes(routes!(login::login))
+        .routes(routes!(login::logout))
+        .routes(routes!(login::put_password))
+        .routes(routes!(orgs::list_orgs))
+        .routes(routes!(orgs::get_org, orgs::put_org, orgs::delete_org))
+        .routes(routes!(orgs::put_quota))
+        .routes(routes!(orgs::list_spaces))
+        .routes(routes!(orgs::put_space, orgs::delete_space))
+        .routes(routes!(members::list_members))
+        .routes(routes!(members::put_member, members::delete_member))
+        .routes(routes!(users::list_users))
+        .routes(routes!(users::put_user, users::delete_user))
+        .routes(routes!(audit::list_audit))
         .routes(routes!(managers::list_managers))
         .routes(routes!(managers::get_owner))
         .routes(routes!(status::get_status))
@@ -119,7 +132,8 @@ fn tags() -> Vec<Tag> {
         ("instances", "Running copies and their logs."),
         ("routes", "Which address leads where."),
         ("lanes", "Lanes, and how they are chosen."),
-        ("tokens", "Who may do what."),
+        ("identity", "Orgs, spaces, users, and who may do what."),
+        ("tokens", "Tokens for programs."),
         ("platform", "Managers, cells, gateways."),
         ("internal", "Between cells and managers."),
     ]
@@ -142,13 +156,13 @@ fn with_roles(mut document: OpenApi) -> OpenApi {
     document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
     for (path, item) in &mut document.paths.paths {
         for (method, operation) in operations_of(item) {
-            let Some(access) = access::find(&method, path) else { continue };
-            let note = format!("Least role: {}.", access::least(access));
+            let Some(entry) = access::find(&method, path) else { continue };
+            let note = format!("Least role: {}.", access::least(entry.needs));
             operation.description = Some(match operation.description.take() {
                 Some(text) if !text.is_empty() => format!("{text}\n\n{note}"),
                 _ => note,
             });
-            if access == access::Access::Public {
+            if entry.needs == access::Permission::Public {
                 operation.security = Some(vec![SecurityRequirement::default()]);
             }
         }

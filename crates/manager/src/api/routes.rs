@@ -1,9 +1,11 @@
 //! Routes: which host and path leads to which app.
 
 use super::ApiState;
+use super::auth::Caller;
 use super::body::{Checked, Doc};
 use super::problem::{FieldError, Outcome, Problem, ProblemBody};
 use super::query::{Params, Wait, in_space};
+use super::quota::Ask;
 use super::reading::{List, page_query, read_answer};
 use super::validate;
 use super::view::{RouteView, unreadable};
@@ -58,7 +60,7 @@ in_space! {
         /// To this app alone.
         #[param(value_type = Option<String>)]
         app: Option<AppName>,
-        /// Of every space.
+        /// Of every space that you may know of.
         all: bool,
         /// Most items in the answer, 1 to 1000; 100 when absent.
         limit: Option<usize>,
@@ -89,13 +91,14 @@ in_space! {
     responses((status = 200, body = List<RouteView>), (status = "default", body = ProblemBody)))]
 pub(crate) async fn list_routes(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(query): Params<RouteQuery>,
 ) -> Outcome<Response> {
     let mut wanted = page_query(Kind::Route, None, query.limit, query.cursor.as_deref())?;
     let limit = wanted.limit;
     let (space, mut items, mut next) = (query.space(), Vec::new(), None);
     let ours = |route: &RouteView| {
-        (query.all || route.app.space_ref() == space)
+        (route.app.space_ref() == space || (query.all && caller.reach.sees(&route.app.space_ref())))
             && query.app.as_ref().is_none_or(|app| route.app.app == *app)
     };
     // Routes are in no space, so pages are read on until enough of this one are found.
@@ -125,6 +128,7 @@ pub(crate) async fn list_routes(
     responses((status = 200, body = RouteView), (status = 201, body = RouteView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn put_route(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(query): Params<super::query::Change>,
     conditions: Conditions,
     Doc(body): Doc<RouteBody>,
@@ -139,14 +143,14 @@ pub(crate) async fn put_route(
     }
     let key = keys::route_key(&host, &path);
     let mut created = false;
+    let ask = Ask::Route(app.org.clone(), key.name.clone());
     let commit = state
-        .change(&key, &conditions, |present, expect| {
+        .change_within(&key, &conditions, Some(&ask), |present, expect| {
             created = present.is_none();
             let held = present.and_then(|record| record.spec::<RouteSpec>().ok());
             if let Some(holder) = held.as_ref().map(|route| &route.app).filter(|holder| **holder != app) {
-                return Err(Problem::conflict(format!(
-                    "{host}{path} belongs to app {holder}; delete that route first"
-                )));
+                let holder = holder_text(&caller, holder);
+                return Err(Problem::conflict(format!("{host}{path} belongs to {holder}")));
             }
             let spec = RouteSpec {
                 host: host.clone(),
@@ -202,6 +206,14 @@ pub(crate) async fn delete_route(
         .await?;
     let response = StatusCode::NO_CONTENT.into_response();
     Ok(state.changed(response, commit.revision, query.wait, query.wait_timeout).await)
+}
+
+/// Who holds a route, as far as the caller may know it.
+pub(crate) fn holder_text(caller: &Caller, holder: &AppRef) -> String {
+    match caller.reach.sees(&holder.space_ref()) {
+        true => format!("app {holder}; delete that route first"),
+        false => "somebody else".to_owned(),
+    }
 }
 
 impl ApiState {

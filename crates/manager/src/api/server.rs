@@ -1,6 +1,6 @@
 //! The listener, and what begins and ends with it.
 
-use super::auth::Failures;
+use super::attempts::Attempts;
 use super::{ApiState, accept, first_tokens, router};
 use crate::blobs::Blobs;
 use crate::core::Core;
@@ -22,7 +22,7 @@ pub struct ApiServer {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
-    background: [JoinHandle<()>; 5],
+    background: [JoinHandle<()>; 6],
 }
 
 impl ApiServer {
@@ -64,7 +64,11 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         operations: operations.clone(),
         peers,
         forwards: crate::core::shares::Shares::new(super::forward::MOST_FORWARDED),
-        failures: Arc::new(Failures::new(settings.limits.failed_auth_per_minute)),
+        failures: Arc::new(Attempts::new(settings.limits.failed_auth_per_minute)),
+        logins_by_user: Arc::new(Attempts::new(settings.limits.logins_per_user_per_minute)),
+        logins_by_source: Arc::new(Attempts::new(settings.limits.logins_per_address_per_minute)),
+        passwords: Arc::default(),
+        turns: Arc::default(),
         probe: Arc::default(),
         documents: Arc::new(router::Documents::make()),
         ending: stopping.clone(),
@@ -83,6 +87,7 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         vitals::spawn(&core, prepare(core.clone(), prepared)),
         spawn_supervise(operations.clone()),
         spawn_prune(operations),
+        super::retention::spawn(core.clone()),
         calls,
         pages,
     ];

@@ -2,7 +2,8 @@
 
 use super::ApiState;
 use super::problem::{Outcome, Problem, ProblemBody};
-use super::query::{NoQuery, Segments, name};
+use super::query::{InSpace, NoQuery, Params, Segments, name};
+use super::trail::Trail;
 use crate::blobs::{BlobKind, UploadError};
 use axum::Json;
 use axum::body::Body;
@@ -57,7 +58,8 @@ pub(crate) async fn head_source(
 pub(crate) async fn put_source(
     State(state): State<ApiState>,
     Segments(digest): Segments<String>,
-    _query: NoQuery,
+    Params(query): Params<InSpace>,
+    trail: Trail,
     request: Request,
 ) -> Outcome<Response> {
     let digest: Digest = name("digest", &digest)?;
@@ -69,6 +71,11 @@ pub(crate) async fn put_source(
     let limit = state.blobs.limits().source.0;
     let stored = receive(&state, BlobKind::Source, digest, limit, request).await?;
     state.peers.copy(BlobKind::Source, digest).await;
+    let entry = trail.of_upload(&query.space(), digest);
+    // The upload is there: that its entry could not be stored is no reason to send it once more.
+    if let Err(error) = state.core.commit(vec![state.audit_write(&entry)]).await {
+        tracing::warn!(%error, %digest, "an upload is missing in the audit log");
+    }
     let view = SourceView {
         digest,
         bytes: stored.bytes,

@@ -1,6 +1,7 @@
 //! The platform: managers, gateways, version.
 
 use super::ApiState;
+use super::access::{Grant, Reach};
 use super::auth::{Caller, role_text};
 use super::cells::CellView;
 use super::problem::{Outcome, Problem, ProblemBody};
@@ -15,7 +16,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use towpath_bus::BusState;
-use towpath_types::{ErrorCode, GatewayId, Kind, ManagerId, Place, Revision};
+use towpath_types::identity::Actor;
+use towpath_types::{ErrorCode, GatewayId, Kind, ManagerId, OrgName, Place, Record, Revision, SpaceName};
 
 /// A gateway.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
@@ -83,7 +85,7 @@ pub(crate) struct StatusView {
     managers: Vec<ManagerView>,
     gateways: Vec<GatewayView>,
     cells: Vec<CellView>,
-    /// Apps in all spaces.
+    /// Apps in all spaces that you may know of.
     apps: usize,
     /// Instances of all apps.
     instances: usize,
@@ -98,10 +100,28 @@ pub(crate) struct VersionView {
     api: &'static str,
 }
 
-/// Who the token belongs to.
+/// Who is asking.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct WhoamiView {
     name: String,
+    /// `user` or `token`.
+    kind: &'static str,
+    /// `operator`, `cell`, or that of a token; of a user: `member`.
+    role: &'static str,
+    /// Roles by org; operators have every org.
+    orgs: Vec<RoleView>,
+    /// When the session or token ends, milliseconds since 1970; absent = never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
+}
+
+/// A role in an org.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct RoleView {
+    org: OrgName,
+    /// In this space alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    space: Option<SpaceName>,
     role: &'static str,
 }
 
@@ -113,10 +133,27 @@ pub(crate) struct HealthView {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The gateways. What they refuse has names of apps in it, which are operators' alone to see.
+fn gateways_seen(state: &ApiState, caller: &Caller) -> Vec<GatewayView> {
+    let seen = |gateway: &HeardGateway| {
+        let view = GatewayView::from(gateway);
+        if caller.is_operator() { view } else { GatewayView { refused: BTreeMap::new(), ..view } }
+    };
+    state.core.soft.gateways().iter().map(seen).collect()
+}
+
+fn sees(caller: &Caller, app: &Record) -> bool {
+    super::view::app_of(&app.key).is_some_and(|app| caller.reach.sees(&app.space_ref()))
+}
+
 /// The platform at one glance.
 #[utoipa::path(get, path = "/v1/status", tag = "platform",
     responses((status = 200, body = StatusView), (status = "default", body = ProblemBody)))]
-pub(crate) async fn get_status(State(state): State<ApiState>, _query: NoQuery) -> Outcome<Response> {
+pub(crate) async fn get_status(
+    State(state): State<ApiState>,
+    caller: Caller,
+    _query: NoQuery,
+) -> Outcome<Response> {
     let core = &state.core;
     let found = state.probe.look(core).await;
     let managers = found
@@ -132,7 +169,7 @@ pub(crate) async fn get_status(State(state): State<ApiState>, _query: NoQuery) -
             evicted: row.evicted,
         })
         .collect();
-    let cells = super::cells::all(core);
+    let cells = super::cells::seen(core, &caller);
     let live = || cells.iter().filter(|cell| !cell.lost);
     let view = StatusView {
         version: VERSION,
@@ -143,8 +180,8 @@ pub(crate) async fn get_status(State(state): State<ApiState>, _query: NoQuery) -
         revision: core.cache.revision(),
         bus: if *core.bus.state().borrow() == BusState::Up { "up" } else { "down" },
         managers,
-        gateways: core.soft.gateways().iter().map(GatewayView::from).collect(),
-        apps: core.cache.list(Kind::App, None, None).len(),
+        gateways: gateways_seen(&state, &caller),
+        apps: core.cache.list(Kind::App, None, None).iter().filter(|app| sees(&caller, app)).count(),
         instances: live().map(|cell| cell.counts().0).sum(),
         ready: live().map(|cell| cell.counts().1).sum(),
         cells,
@@ -156,8 +193,12 @@ pub(crate) async fn get_status(State(state): State<ApiState>, _query: NoQuery) -
 /// All gateways that were heard.
 #[utoipa::path(get, path = "/v1/gateways", tag = "platform",
     responses((status = 200, body = List<GatewayView>), (status = "default", body = ProblemBody)))]
-pub(crate) async fn list_gateways(State(state): State<ApiState>, _query: NoQuery) -> Outcome<Response> {
-    let items = state.core.soft.gateways().iter().map(GatewayView::from).collect();
+pub(crate) async fn list_gateways(
+    State(state): State<ApiState>,
+    caller: Caller,
+    _query: NoQuery,
+) -> Outcome<Response> {
+    let items = gateways_seen(&state, &caller);
     Ok(read_answer(false, &List { items, next: None, revision: state.core.cache.revision() }))
 }
 
@@ -168,11 +209,33 @@ pub(crate) async fn get_version() -> Response {
     Json(VersionView { version: VERSION, api: "v1" }).into_response()
 }
 
-/// The caller's token.
+/// Who is asking, and what they may do.
 #[utoipa::path(get, path = "/v1/whoami", tag = "platform",
     responses((status = 200, body = WhoamiView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn whoami(caller: Caller) -> Response {
-    Json(WhoamiView { role: role_text(caller.role), name: caller.name }).into_response()
+    let orgs = match &caller.reach {
+        Reach::Orgs(grants) => grants.as_slice(),
+        Reach::Operator | Reach::Cell => &[],
+    };
+    let role = |grant: &Grant| RoleView {
+        org: grant.org.clone(),
+        space: grant.space.clone(),
+        role: role_text(grant.role),
+    };
+    let is_user = matches!(caller.actor, Actor::User { .. });
+    Json(WhoamiView {
+        kind: if is_user { "user" } else { "token" },
+        role: match (&caller.reach, orgs) {
+            (Reach::Operator, _) => "operator",
+            (Reach::Cell, _) => "cell",
+            (Reach::Orgs(_), [grant]) if !is_user => role_text(grant.role),
+            (Reach::Orgs(_), _) => "member",
+        },
+        orgs: orgs.iter().map(role).collect(),
+        expires_ms: caller.expires_ms,
+        name: caller.name,
+    })
+    .into_response()
 }
 
 /// Whether the manager lives: 200, or 503 when a part of it broke, and it has to be started again. A store that is gone is no

@@ -1,10 +1,11 @@
-//! Tokens.
+//! Service tokens: the platform's, for operators and cells, and those of orgs.
 
 use super::ApiState;
-use super::auth;
+use super::auth::{self, Caller};
 use super::body::{Checked, Doc};
+use super::callers::place_of;
 use super::problem::{FieldError, Outcome, Problem, ProblemBody};
-use super::query::{NoQuery, Segments};
+use super::query::{Params, Segments, first_org};
 use super::reading::{List, read_answer};
 use super::writing::{Conditions, first};
 use crate::core::keys;
@@ -15,7 +16,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use towpath_store::{Query, Write};
 use towpath_types::spec::{Role, TokenSpec};
-use towpath_types::{ErrorCode, Kind, Record, Revision};
+use towpath_types::{ErrorCode, Kind, Millis, OrgName, Record, Revision, SpaceName, SpaceRef};
 
 /// A token, without itself.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -23,6 +24,15 @@ use towpath_types::{ErrorCode, Kind, Record, Revision};
 pub(crate) struct TokenView {
     name: String,
     role: Role,
+    /// Where it may do that; absent for operators' and cells'.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    org: Option<OrgName>,
+    /// In this space alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    space: Option<SpaceName>,
+    /// End, milliseconds since 1970, by the store's clock; absent = none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
     created_ms: u64,
     revision: Revision,
 }
@@ -32,7 +42,37 @@ pub(crate) struct TokenView {
 pub(crate) struct NewToken {
     name: String,
     role: Role,
+    /// Where it may do that; absent for operators' and cells'.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    org: Option<OrgName>,
+    /// In this space alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    space: Option<SpaceName>,
+    /// End, milliseconds since 1970, by the store's clock; absent = none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
     token: String,
+}
+
+/// Which tokens.
+#[derive(Debug, Clone, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenQuery {
+    /// Of this org; absent = `default`, for operators every org's and the platform's.
+    #[param(value_type = Option<String>)]
+    #[serde(default)]
+    org: Option<OrgName>,
+    /// Taken, and of no meaning: clients name their space everywhere.
+    #[param(ignore)]
+    #[serde(default, rename = "space")]
+    _space: Option<SpaceName>,
+}
+
+impl TokenQuery {
+    fn org(&self) -> OrgName {
+        self.org.clone().unwrap_or_else(first_org)
+    }
 }
 
 /// A token to make.
@@ -45,6 +85,11 @@ pub(crate) struct TokenBody {
     /// What it may do.
     #[schema(required = true, value_type = Role)]
     role: Option<Role>,
+    /// In this space of the org alone; absent = in all of them.
+    #[schema(value_type = Option<String>)]
+    space: Option<SpaceName>,
+    /// How long it is valid; absent = until it is deleted.
+    ttl: Option<Millis>,
 }
 
 impl Checked for TokenBody {
@@ -61,50 +106,92 @@ impl Checked for TokenBody {
             Some(_) => {}
         }
         if self.role.is_none() {
-            errors.push(FieldError::new("role", "is needed: operator, developer, viewer or cell"));
+            errors.push(FieldError::new("role", "is needed: operator, owner, developer, viewer or cell"));
+        }
+        if self.space.is_some() && !matches!(self.role, Some(Role::Developer | Role::Viewer)) {
+            errors.push(FieldError::new("space", "is for developers and viewers alone"));
+        }
+        if self.ttl.is_some_and(|ttl| ttl < Millis::secs(1)) {
+            errors.push(FieldError::new("ttl", "has to be at least 1s"));
         }
     }
 }
 
-/// All tokens.
-#[utoipa::path(get, path = "/v1/tokens", tag = "tokens",
+/// Tokens of an org; for operators also those of the platform.
+#[utoipa::path(get, path = "/v1/tokens", tag = "tokens", params(TokenQuery),
     responses((status = 200, body = List<TokenView>), (status = "default", body = ProblemBody)))]
-pub(crate) async fn list_tokens(State(state): State<ApiState>, _query: NoQuery) -> Outcome<Response> {
+pub(crate) async fn list_tokens(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Params(query): Params<TokenQuery>,
+) -> Outcome<Response> {
     let page = state.read_list(Query { kind: Some(Kind::Token), ..Query::default() }).await?;
+    let all = query.org.is_none() && caller.is_operator();
+    let org = query.org();
     let items = page
         .records
         .iter()
         .filter_map(|record| {
             let spec: TokenSpec = record.spec().ok()?;
-            let (created_ms, revision) = (record.created_ms, record.revision);
-            Some(TokenView { name: record.key.name.clone(), role: spec.role, created_ms, revision })
+            let place = place_of(record, &spec);
+            (all || place.as_ref() == Some(&org)).then(|| TokenView {
+                name: record.key.name.clone(),
+                role: spec.role,
+                org: place,
+                space: spec.space,
+                expires_ms: spec.expires_ms,
+                created_ms: record.created_ms,
+                revision: record.revision,
+            })
         })
         .collect();
     Ok(read_answer(page.stale, &List { items, next: None, revision: page.revision }))
 }
 
 /// Makes a token. It is in this answer and nowhere else.
-#[utoipa::path(post, path = "/v1/tokens", tag = "tokens", request_body(content = TokenBody, example = json!({"name": "ci", "role": "developer"})),
+#[utoipa::path(post, path = "/v1/tokens", tag = "tokens", params(TokenQuery),
+    request_body(content = TokenBody, example = json!({"name": "ci", "role": "developer", "space": "prod", "ttl": "720h"})),
     responses((status = 201, body = NewToken), (status = "default", body = ProblemBody)))]
 pub(crate) async fn create_token(
     State(state): State<ApiState>,
-    _query: NoQuery,
+    caller: Caller,
+    Params(query): Params<TokenQuery>,
     conditions: Conditions,
     Doc(body): Doc<TokenBody>,
 ) -> Outcome<Response> {
     let (Some(name), Some(role)) = (body.name, body.role) else {
         return Err(Problem::field("name", "is needed"));
     };
+    let org = match role {
+        Role::Operator | Role::Cell if caller.is_operator() => None,
+        Role::Operator | Role::Cell => {
+            return Err(Problem::new(
+                ErrorCode::Forbidden,
+                "operators alone make tokens for operators and cells",
+            ));
+        }
+        Role::Owner | Role::Developer | Role::Viewer => Some(query.org()),
+    };
     let token = auth::mint().map_err(|error| {
         tracing::error!(%error, "no randomness");
         Problem::new(ErrorCode::Internal, "a token could not be made")
     })?;
-    let spec = TokenSpec { hash: auth::hash(&token), role };
-    let key = keys::token_key(&name);
+    let expires_ms = body.ttl.map(|ttl| state.core.now_ms().saturating_add(ttl.0));
+    let spec = TokenSpec { hash: auth::hash(&token), role, org: org.clone(), space: body.space, expires_ms };
+    let key = org.as_ref().map_or_else(|| keys::token_key(&name), |org| keys::org_token_key(org, &name));
+    if let Some(org) = &org {
+        state.existing_org(org).await?;
+        if let Some(space) = &spec.space {
+            state.space_exists(&SpaceRef { org: org.clone(), space: space.clone() }).await?;
+        }
+    }
     let commit = state
         .change(&key, &conditions, |present, expect| match present {
             Some(_) => Err(Problem::conflict(format!("there is a token {name:?} already"))),
-            None => Ok(vec![state.put(key.clone(), expect, &spec)]),
+            None => {
+                let touched = org.as_ref().map(|org| state.touch(keys::org_key(org)));
+                Ok(std::iter::once(state.put(key.clone(), expect, &spec)).chain(touched).collect())
+            }
         })
         .await?;
     // A repeated request gets the first one's record, and the token of that is not known any more.
@@ -113,30 +200,42 @@ pub(crate) async fn create_token(
             "the token {name:?} was made by an earlier request, and is shown only once"
         )));
     }
-    let mut response =
-        (StatusCode::CREATED, Json(NewToken { name: name.clone(), role, token })).into_response();
+    let made = NewToken { name: name.clone(), role, org, space: spec.space, expires_ms, token };
+    let mut response = (StatusCode::CREATED, Json(made)).into_response();
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/tokens/{name}")) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(state.changed(response, commit.revision, None, None).await)
 }
 
-/// Removes a token; it is of no use from then on. The last operator's token stays.
-#[utoipa::path(delete, path = "/v1/tokens/{name}", tag = "tokens", params(("name" = String, Path)),
+/// Removes a token of the org, or (for operators) of the platform; it is of no use from then on. The last operator's
+/// token stays.
+#[utoipa::path(delete, path = "/v1/tokens/{name}", tag = "tokens", params(("name" = String, Path), TokenQuery),
     responses((status = 204), (status = "default", body = ProblemBody)))]
 pub(crate) async fn delete_token(
     State(state): State<ApiState>,
+    caller: Caller,
     Segments(name): Segments<String>,
-    _query: NoQuery,
+    Params(query): Params<TokenQuery>,
     conditions: Conditions,
 ) -> Outcome<Response> {
-    let operators =
-        state.core.store.list(&Query { kind: Some(Kind::Token), ..Query::default() }).await?.records;
+    let org = query.org();
+    let all = state.core.store.list(&Query { kind: Some(Kind::Token), ..Query::default() }).await?.records;
     let is_operator =
         |record: &Record| record.spec::<TokenSpec>().is_ok_and(|spec| spec.role == Role::Operator);
-    let mut others = operators.iter().filter(|record| record.key.name != name && is_operator(record));
-    let key = keys::token_key(&name);
-    let other = others.next().cloned();
+    // One of the org's, else one without an org that the caller may remove: of an earlier version, or the platform's.
+    let may_remove = |record: &&Record| {
+        let place = record.spec::<TokenSpec>().ok().and_then(|spec| place_of(record, &spec));
+        record.key.org.is_none() && (caller.is_operator() || place.as_ref() == Some(&org))
+    };
+    let own = keys::org_token_key(&org, &name);
+    let of_nobody = all.iter().filter(|record| record.key.name == name).find(may_remove);
+    let key = match of_nobody {
+        Some(record) if !all.iter().any(|record| record.key == own) => record.key.clone(),
+        _ => own,
+    };
+    let other =
+        all.iter().find(|record| record.key != key && is_operator(record) && is_lasting(record)).cloned();
     let commit = state
         .change(&key, &conditions, |present, expect| {
             let present = present.ok_or_else(|| Problem::not_found(format!("token {name:?}")))?;
@@ -154,4 +253,9 @@ pub(crate) async fn delete_token(
         .await?;
     let response = StatusCode::NO_CONTENT.into_response();
     Ok(state.changed(response, commit.revision, None, None).await)
+}
+
+/// Whether a token has no end.
+fn is_lasting(record: &Record) -> bool {
+    record.spec::<TokenSpec>().is_ok_and(|spec| spec.expires_ms.is_none())
 }

@@ -199,7 +199,7 @@ fn state_of(groups: &[GroupView]) -> AppState {
 
 /// Environments hold secrets: those who only read do not get them.
 pub(crate) fn sees_env(caller: &Caller) -> bool {
-    matches!(caller.role, Role::Operator | Role::Developer)
+    matches!(caller.role, Role::Operator | Role::Owner | Role::Developer)
 }
 
 /// The app that a record's key names.

@@ -6,7 +6,9 @@ use super::edge::{REVISION, WAITED};
 use super::forward::Forwarded;
 use super::problem::{Outcome, Problem};
 use super::query::Wait;
+use super::quota::Ask;
 use super::reading::{etag, names};
+use super::trail::Trail;
 use crate::core::changes::Refused;
 use crate::error::CommitError;
 use axum::Json;
@@ -59,6 +61,8 @@ pub(crate) struct Conditions {
     pub(crate) first: Option<Commit>,
     /// Nothing is begun after this.
     pub(crate) until: Option<Instant>,
+    /// What the audit log gets to know of it.
+    pub(crate) trail: Option<Trail>,
 }
 
 /// The body of a request that may be sent again.
@@ -69,10 +73,11 @@ impl FromRequestParts<ApiState> for Conditions {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Outcome<Self> {
-        let caller = parts.extensions.get::<Caller>().map(|caller| caller.name.clone()).unwrap_or_default();
+        let caller = parts.extensions.get::<Caller>().map(Caller::unique).unwrap_or_default();
         let path = parts.uri.path_and_query().map(http::uri::PathAndQuery::as_str).unwrap_or_default();
         let mut conditions = Self::read(&parts.headers, &caller, parts.method.as_str(), path)?;
         conditions.until = parts.extensions.get::<Forwarded>().map(|forwarded| forwarded.until);
+        conditions.trail = parts.extensions.get::<Trail>().cloned();
         if let Some(named) = &mut conditions.idempotency {
             // With the key in it, so that the digest of a secret tells nothing.
             let digest = |SentBody(body): &SentBody| digest_of([named.key.as_bytes(), body]);
@@ -178,6 +183,20 @@ impl ApiState {
         &self,
         key: &towpath_types::resource::Key,
         conditions: &Conditions,
+        decide: F,
+    ) -> Outcome<Commit>
+    where
+        F: FnMut(Option<&Record>, Expect) -> Outcome<Vec<Write>>,
+    {
+        self.change_within(key, conditions, None, decide).await
+    }
+
+    /// Likewise, of what counts towards the quota of an org.
+    pub(crate) async fn change_within<F>(
+        &self,
+        key: &towpath_types::resource::Key,
+        conditions: &Conditions,
+        ask: Option<&Ask>,
         mut decide: F,
     ) -> Outcome<Commit>
     where
@@ -186,11 +205,20 @@ impl ApiState {
         if let Some(first) = &conditions.first {
             return Ok(first.clone());
         }
-        let _turn = self.core.changes.enter(key, conditions.until).await?;
         for _ in 0..12 {
+            // First the org's turn, then the resource's: the order in which operations take them, too.
+            let claim = match ask {
+                Some(ask) => self.claim(ask).await?,
+                None => None,
+            };
+            let _turn = self.core.changes.enter(key, conditions.until).await?;
             let present = self.core.store.get(key).await?;
             let expect = conditions.check(present.as_ref())?;
-            let writes = decide(present.as_ref(), expect)?;
+            let mut writes = decide(present.as_ref(), expect)?;
+            let entry =
+                conditions.trail.as_ref().and_then(|trail| trail.of_change(present.as_ref(), &writes));
+            writes.extend(entry.map(|entry| self.audit_write(&entry)));
+            writes.extend(claim.as_ref().map(|claim| claim.write.clone()));
             match self.core.commit_once(writes, conditions.idempotency.clone()).await {
                 Err(CommitError::Store(StoreError::Conflict { .. })) if !conditions.is_strict() => {}
                 Ok(commit) => return Ok(commit),

@@ -1,4 +1,4 @@
-//! The hard state in memory, fed by the store's change feed: complete at a known revision.
+//! The hard state in memory, fed by the store's change feed: complete at a known revision, but for the audit log.
 
 mod cells;
 mod index;
@@ -13,6 +13,7 @@ use towpath_types::resource::Key;
 use towpath_types::spec::{AppSpec, GroupSpec, GroupStatus, ReleaseSpec};
 use towpath_types::{
     AppRef, CellId, Digest, InstanceId, Kind, LaneName, OperationId, OrgName, Record, Revision, SpaceName,
+    UserName,
 };
 use towpath_wire::gateway::{Item, ItemKey};
 
@@ -78,6 +79,27 @@ impl Cache {
     /// A record.
     pub fn get(&self, key: &Key) -> Option<Arc<Record>> {
         self.read(|inner| inner.records.get(key).cloned())
+    }
+
+    /// The token with this hash.
+    pub fn token(&self, hash: &Digest) -> Option<Arc<Record>> {
+        self.read(|inner| inner.records.get(inner.tokens.get(hash)?).cloned())
+    }
+
+    /// The memberships of a user of this name.
+    pub fn orgs_of(&self, user: &UserName) -> Vec<Arc<Record>> {
+        self.read(|inner| {
+            let keys = inner.members.get(user.as_str()).into_iter().flatten();
+            keys.filter_map(|key| inner.records.get(key).cloned()).collect()
+        })
+    }
+
+    /// The groups of an org.
+    pub fn groups_in(&self, org: &OrgName) -> Vec<(GroupRef, CachedGroup)> {
+        self.read(|inner| {
+            let groups = inner.groups.iter().filter(|(name, _)| name.app.org == *org);
+            groups.map(|(name, group)| (name.clone(), group.clone())).collect()
+        })
     }
 
     /// Records of a kind, in the order of their keys, optionally of one org or space.

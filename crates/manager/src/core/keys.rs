@@ -1,7 +1,9 @@
 //! Keys of the stored kinds, in one place.
 
 use towpath_types::resource::Key;
-use towpath_types::{AppName, AppRef, CellId, Digest, Kind, LaneName, OperationId, OrgName, SpaceRef};
+use towpath_types::{
+    AppName, AppRef, CellId, Digest, Kind, LaneName, OperationId, OrgName, SpaceRef, UserName,
+};
 
 /// A group: the copies of an app in a lane of a region (empty = the only region).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,9 +88,29 @@ pub fn route_key(host: &str, path: &str) -> Key {
     above(Kind::Route, format!("{host}{path}"))
 }
 
-/// Key of a token.
+/// Key of one of the platform's tokens.
 pub fn token_key(name: &str) -> Key {
     above(Kind::Token, name.to_owned())
+}
+
+/// Key of one of an org's tokens.
+pub fn org_token_key(org: &OrgName, name: &str) -> Key {
+    Key { kind: Kind::Token, org: Some(org.clone()), space: None, name: name.to_owned() }
+}
+
+/// Key of a user.
+pub fn user_key(user: &UserName) -> Key {
+    above(Kind::User, user.to_string())
+}
+
+/// Key of a user's role in an org.
+pub fn member_key(org: &OrgName, user: &UserName) -> Key {
+    Key { kind: Kind::Member, org: Some(org.clone()), space: None, name: user.to_string() }
+}
+
+/// Key of a session, by the hash of its token.
+pub fn session_key(token: Digest) -> Key {
+    above(Kind::Session, token.hex())
 }
 
 /// Key of what is wanted of a cell.

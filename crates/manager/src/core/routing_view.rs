@@ -27,7 +27,15 @@ impl RoutingView {
                 Some(ItemKey::Space(SpaceRef { org: key.org.clone()?, space: key.name.parse().ok()? }))
             }
             Kind::Lane => Some(ItemKey::Space(space()?)),
-            Kind::Org | Kind::Release | Kind::Token | Kind::Cell | Kind::Operation => None,
+            Kind::Org
+            | Kind::Release
+            | Kind::Token
+            | Kind::Cell
+            | Kind::Operation
+            | Kind::User
+            | Kind::Member
+            | Kind::Session
+            | Kind::Audit => None,
         }
     }
 

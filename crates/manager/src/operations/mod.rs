@@ -94,6 +94,9 @@ pub struct NewOperation {
     pub by: String,
 }
 
+/// What is written together with a new operation.
+pub type AlsoWritten = Box<dyn FnOnce(OperationId) -> Vec<Write> + Send>;
+
 /// Why an operation was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
@@ -129,16 +132,17 @@ impl Operations {
         })
     }
 
-    /// Stores a new operation and starts it. With an idempotency key that is known: the operation of the first request.
+    /// Stores a new operation, with what else is to be written, and starts it. With an idempotency key that is known: the operation of the first request.
     /// Goes on when its caller goes away: what is stored is to be run. Nothing is begun after `until`.
     pub async fn submit(
         self: &Arc<Self>,
         new: NewOperation,
         idempotency: Option<Idempotency>,
         until: Option<Instant>,
+        also: AlsoWritten,
     ) -> Result<(Record, Revision), SubmitError> {
         let operations = self.clone();
-        let submitting = async move { operations.submit_now(new, idempotency, until).await };
+        let submitting = async move { operations.submit_now(new, idempotency, until, also).await };
         let submitting = tokio::spawn(self.core.acting_on(submitting));
         submitting.await.unwrap_or(Err(SubmitError::Broken))
     }
@@ -148,6 +152,7 @@ impl Operations {
         new: NewOperation,
         idempotency: Option<Idempotency>,
         until: Option<Instant>,
+        also: AlsoWritten,
     ) -> Result<(Record, Revision), SubmitError> {
         let _turn = self.core.changes.enter(&keys::app_key(&new.app), until).await?;
         let slot = self.slots.clone().try_acquire_owned().map_err(|_| SubmitError::Busy)?;
@@ -178,7 +183,8 @@ impl Operations {
         let write = put(Expect::Absent, first, serde_json::to_value(OperationStatus::default()).ok());
         let fence = self.core.fence_to_write().ok_or(CommitError::NotMember)?;
         let starting = self.starting(id);
-        let commit = self.core.commit_once(vec![write], idempotency).await?;
+        let writes = std::iter::once(write).chain(also(id)).collect();
+        let commit = self.core.commit_once(writes, idempotency).await?;
         let record = commit.records.into_iter().next().flatten().ok_or(SubmitError::Unreadable)?;
         let stored: OperationSpec = record.spec().map_err(|_| SubmitError::Unreadable)?;
         if stored.operation == id {

@@ -199,10 +199,12 @@ impl Operations {
             match picture.routes.iter().find(|present| present.record.key == *key) {
                 Some(present) if present.spec.app == route.app => {}
                 Some(present) => {
-                    return Err(Failure::new(
-                        ErrorCode::Conflict,
-                        format!("the route {} belongs to app {}", key.name, present.spec.app),
-                    ));
+                    let holder = match present.spec.app.org == route.app.org {
+                        true => format!("app {}", present.spec.app),
+                        false => "another org".to_owned(),
+                    };
+                    let message = format!("the route {} belongs to {holder}", key.name);
+                    return Err(Failure::new(ErrorCode::Conflict, message));
                 }
                 None if route.automatic && picture.app.is_some() => {}
                 None => writes.push(self.create(key.clone(), route)),

@@ -16,16 +16,19 @@
 mod fleet;
 
 mod access;
+mod audit;
 mod builds;
 mod changes;
 mod client;
 mod conditions;
 mod faults;
 mod framing;
+mod identity;
 mod logs;
 mod managers;
 mod platform;
 mod push;
+mod quota;
 mod repeats;
 mod resources;
 mod secrets;

@@ -44,7 +44,7 @@ fn of_bytes(status: u16, bytes: &[u8], asked: Asked<'_>) -> Failure {
     if problem.code == "no_route" || (strange && status != 401) {
         return not_an_api(status, &problem, asked.address);
     }
-    let exit = Exit::of_status(status);
+    let exit = if problem.code == "quota_exceeded" { Exit::Unavailable } else { Exit::of_status(status) };
     if status == 401 {
         let what = match asked.token.text {
             Some(_) => format!("the API at {} does not know this token (unauthorized)", asked.address),

@@ -3,6 +3,7 @@
 use super::Address;
 use crate::config::paths;
 use crate::exit::{Exit, Failure, Outcome, reason};
+use crate::remembered::Remembered;
 use std::path::{Path, PathBuf};
 
 /// A token, or none, with where it came from: what a person has to look at when the API refuses it.
@@ -14,8 +15,13 @@ pub(crate) struct Token {
     pub(crate) remedy: String,
 }
 
-/// The token: as given, else from the named file, else (for an API on this machine) from the data directory's `token`.
-pub(crate) fn find_token(given: Option<&str>, file: Option<&Path>, api: &Address) -> Outcome<Token> {
+/// The token: as given, else from the named file, else that of `towpath login`, else (for an API on this machine) from the data directory's `token`.
+pub(crate) fn find_token(
+    given: Option<&str>,
+    file: Option<&Path>,
+    api: &Address,
+    remembered: &Remembered,
+) -> Outcome<Token> {
     if let Some(token) = not_empty(given.map(str::to_owned)) {
         return Ok(of("--token", token));
     }
@@ -33,6 +39,10 @@ pub(crate) fn find_token(given: Option<&str>, file: Option<&Path>, api: &Address
     };
     if let Some((by, file)) = named {
         return from_file(by, &file);
+    }
+    if let (Some(token), Some(user)) = (&remembered.token, &remembered.user) {
+        let remedy = format!("the session of {user} has ended; log in again: towpath login {user}");
+        return Ok(Token { text: Some(token.clone()), remedy });
     }
     Ok(usual(api, [paths::data_dir("up"), paths::data_dir("manager")].into_iter().flatten()))
 }
@@ -96,11 +106,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let here = Address::default();
         let usual_in = |api: &Address| usual(api, std::iter::once(dir.path().to_owned()));
-        let none = usual_in(&here);
-        assert_eq!(none.text, None);
+        let nothing = usual_in(&here);
+        assert_eq!(nothing.text, None);
         let file = dir.path().join("token");
         let missing = format!("no token was found ({}: no such file or directory)", file.display());
-        assert!(none.remedy.starts_with(&missing), "{none:?}");
+        assert!(nothing.remedy.starts_with(&missing), "{nothing:?}");
         std::fs::write(&file, "twp_a\n").unwrap();
         let found = usual_in(&here);
         assert_eq!(found.text.as_deref(), Some("twp_a"));
@@ -109,13 +119,14 @@ mod tests {
         assert_eq!(elsewhere.text, None);
         assert!(elsewhere.remedy.starts_with("say a token with"), "{elsewhere:?}");
 
-        let named = find_token(None, Some(&file), &here).unwrap();
+        let none = Remembered::default();
+        let named = find_token(None, Some(&file), &here, &none).unwrap();
         assert!(named.remedy.contains("token (--token-file)"), "{named:?}");
-        let failure = find_token(None, Some(&dir.path().join("none")), &here).unwrap_err();
+        let failure = find_token(None, Some(&dir.path().join("none")), &here, &none).unwrap_err();
         assert!(
             failure.lines[0].contains("none: No such file or directory; hint: --token-file names"),
             "{failure:?}"
         );
-        assert_eq!(find_token(Some(" twp_b "), None, &here).unwrap().text.as_deref(), Some("twp_b"));
+        assert_eq!(find_token(Some(" twp_b "), None, &here, &none).unwrap().text.as_deref(), Some("twp_b"));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::api::{Address, Api, find_token};
 use crate::exit::{Exit, Failure, Outcome};
+use crate::remembered;
 use crate::screen::{ColorChoice, Format, Screen};
 use clap::Args;
 use std::fmt::Display;
@@ -22,13 +23,13 @@ pub(crate) struct ClientArgs {
     /// API token [TOWPATH_TOKEN]
     #[arg(long, global = true, value_name = "TOKEN")]
     token: Option<String>,
-    /// File with the API token [TOWPATH_TOKEN_FILE; default for an API on this machine: <data dir>/token]
+    /// File with the API token [TOWPATH_TOKEN_FILE; default: the session of `towpath login`, or for an API on this machine <data dir>/token]
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Org [TOWPATH_ORG; default: default]
+    /// Org [TOWPATH_ORG; default: that of `towpath target`, or default]
     #[arg(long, global = true, value_name = "ORG")]
     org: Option<OrgName>,
-    /// Space inside the org [TOWPATH_SPACE; default: default]
+    /// Space inside the org [TOWPATH_SPACE; default: that of `towpath target`, or default]
     #[arg(long, global = true, value_name = "SPACE")]
     space: Option<SpaceName>,
 }
@@ -55,17 +56,20 @@ impl ClientArgs {
             Some(api) => api,
             None => variable("TOWPATH_API")?.unwrap_or_default(),
         };
-        let token = find_token(self.token.as_deref(), self.token_file.as_deref(), &api)?;
+        let remembered = remembered::recall(&api)?;
+        let token = find_token(self.token.as_deref(), self.token_file.as_deref(), &api, &remembered)?;
         let org = match self.org {
-            Some(org) => org.to_string(),
-            None => variable::<OrgName>("TOWPATH_ORG")?.map_or("default".into(), |org| org.to_string()),
+            Some(org) => Some(org),
+            None => variable::<OrgName>("TOWPATH_ORG")?,
         };
         let space = match self.space {
-            Some(space) => space.to_string(),
-            None => {
-                variable::<SpaceName>("TOWPATH_SPACE")?.map_or("default".into(), |space| space.to_string())
-            }
+            Some(space) => Some(space),
+            None => variable::<SpaceName>("TOWPATH_SPACE")?,
         };
+        // A remembered space is one of the remembered org.
+        let same_org = org.as_ref().is_none_or(|org| remembered.org.as_deref() == Some(org.as_str()));
+        let org = org.map(|org| org.to_string()).or(remembered.org);
+        let space = space.map(|space| space.to_string()).or(remembered.space.filter(|_| same_org));
         Ok(Context { api: Api::new(api, token, org, space), screen: Screen::new(color, self.output) })
     }
 }

@@ -10,11 +10,12 @@ use crate::screen::time;
 use clap::{Args, Subcommand, ValueEnum};
 use hyper::Method;
 use serde_json::{Value, json};
+use towpath_types::{Millis, SpaceName};
 
 /// Arguments of `token`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  towpath token\n  towpath token create ci --role developer\n  towpath token revoke ci"
+    after_help = "Examples:\n  towpath token\n  towpath token create ci --role developer\n  towpath token create deploy --org acme --only-in prod --ttl 720h\n  towpath token revoke ci"
 )]
 pub(crate) struct TokenArgs {
     #[command(subcommand)]
@@ -32,6 +33,12 @@ enum Action {
         /// What it may do
         #[arg(long, value_enum, default_value = "developer")]
         role: Role,
+        /// In this space of the org alone
+        #[arg(long, value_name = "SPACE")]
+        only_in: Option<SpaceName>,
+        /// How long it is valid; until it is revoked if absent
+        #[arg(long, value_name = "TIME")]
+        ttl: Option<Millis>,
     },
     /// Take a token back
     Revoke {
@@ -44,7 +51,9 @@ enum Action {
 enum Role {
     /// Everything
     Operator,
-    /// Everything inside the space
+    /// Everything inside the org
+    Owner,
+    /// Apps, lanes, routes, environment
     Developer,
     /// Reading
     Viewer,
@@ -56,14 +65,15 @@ impl TokenArgs {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         match self.action {
             None | Some(Action::List) => show(context).await,
-            Some(Action::Create { name, role }) => {
+            Some(Action::Create { name, role, only_in, ttl }) => {
                 let role = match role {
                     Role::Operator => "operator",
+                    Role::Owner => "owner",
                     Role::Developer => "developer",
                     Role::Viewer => "viewer",
                     Role::Cell => "cell",
                 };
-                let body = json!({"name": name, "role": role});
+                let body = json!({"name": name, "role": role, "space": only_in, "ttl": ttl});
                 let made = context.api.call(Method::POST, "/v1/tokens", Some(&body)).await?;
                 if context.screen.json() {
                     return context.screen.json_document(&made);
@@ -85,11 +95,20 @@ async fn show(context: &Context) -> Outcome {
     if context.screen.json() {
         return context.screen.json_document(&Value::Array(tokens));
     }
-    let mut table = Table::new(&["NAME", "ROLE", "AGE"]);
+    let mut table = Table::new(&["NAME", "ROLE", "WHERE", "ENDS IN", "AGE"]);
     for token in &tokens {
+        let place = [text(token, "org"), text(token, "space")];
+        let place = place.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+        let ends = match count(token, "expires_ms") {
+            0 => String::new(),
+            end if end <= time::now_ms() => "ended".to_owned(),
+            end => time::span(end - time::now_ms()),
+        };
         table.row([
             Cell::new(text(token, "name")).style(Style::Strong),
             Cell::new(text(token, "role")),
+            Cell::new(place),
+            Cell::number(ends),
             Cell::number(time::ago(count(token, "created_ms"))),
         ]);
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use towpath_plan::rollout::{memory_of, stays};
 use towpath_types::cell::CellSpec;
 use towpath_types::resource::Key;
-use towpath_types::spec::{AppSpec, ReleaseSpec};
-use towpath_types::{AppRef, CellId, InstanceId, Kind, LaneName, Record, Revision, SpaceRef};
+use towpath_types::spec::{AppSpec, ReleaseSpec, TokenSpec};
+use towpath_types::{AppRef, CellId, Digest, InstanceId, Kind, LaneName, Record, Revision, SpaceRef};
 use towpath_wire::gateway::{Item, ItemKey};
 
 #[derive(Debug, Default)]
@@ -22,6 +22,10 @@ pub(super) struct Index {
     pub(super) by_instance: HashMap<InstanceId, GroupRef>,
     /// Groups per lane, base lanes left out.
     pub(super) by_lane: HashMap<(SpaceRef, LaneName), BTreeSet<GroupRef>>,
+    /// Tokens by their hash.
+    pub(super) tokens: HashMap<Digest, Key>,
+    /// Memberships by the user's name.
+    pub(super) members: HashMap<String, BTreeSet<Key>>,
     /// What is wanted of cells.
     pub(super) cells: BTreeMap<CellId, CellSpec>,
     pub(super) routing: RoutingView,
@@ -52,6 +56,9 @@ impl Index {
         revision: Revision,
         touched: &mut BTreeSet<ItemKey>,
     ) -> bool {
+        if key.kind == Kind::Audit {
+            return false;
+        }
         let present = self.records.get(key).map(|record| record.revision);
         let incoming = record.as_ref().map_or(revision, |record| record.revision);
         if present.is_some_and(|present| present > incoming || (record.is_some() && present == incoming)) {
@@ -61,7 +68,7 @@ impl Index {
             return false;
         }
         touched.extend(RoutingView::touched_by(key));
-        match &record {
+        let before = match &record {
             Some(record) => self.records.insert(key.clone(), record.clone()),
             None => self.records.remove(key),
         };
@@ -73,6 +80,8 @@ impl Index {
                 None => drop(self.releases.remove(key)),
             },
             Kind::Cell => self.apply_cell(key, record),
+            Kind::Member => self.apply_member(key, record.is_some()),
+            Kind::Token => self.apply_token(key, before.as_deref(), record.as_deref()),
             _ => {}
         }
         true
@@ -83,6 +92,30 @@ impl Index {
         match record.and_then(typed::<AppSpec>) {
             Some(typed) => drop(self.apps.insert(app, typed)),
             None => drop(self.apps.remove(&app)),
+        }
+    }
+
+    fn apply_member(&mut self, key: &Key, there: bool) {
+        let of_user = self.members.entry(key.name.clone()).or_default();
+        if there {
+            of_user.insert(key.clone());
+        } else {
+            of_user.remove(key);
+            if of_user.is_empty() {
+                self.members.remove(&key.name);
+            }
+        }
+    }
+
+    fn apply_token(&mut self, key: &Key, before: Option<&Record>, now: Option<&Record>) {
+        let hash = |record: &Record| record.spec::<TokenSpec>().ok().map(|spec| spec.hash);
+        if let Some(hash) = before.and_then(hash)
+            && self.tokens.get(&hash) == Some(key)
+        {
+            self.tokens.remove(&hash);
+        }
+        if let Some(hash) = now.and_then(hash) {
+            self.tokens.insert(hash, key.clone());
         }
     }
 

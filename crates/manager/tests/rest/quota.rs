@@ -1,0 +1,137 @@
+//! Quotas: whoever comes at the same time, an org gets no more than it may have.
+
+use crate::client::{Client, Platform};
+use crate::identity::token;
+use futures::future::join_all;
+use http::StatusCode;
+use serde_json::{Value, json};
+use towpath_manager::core::keys::{self, GroupRef};
+use towpath_types::{AppRef, LaneName, SpaceRef};
+
+/// A stopped group of an org, as if it had been pushed before. Stopped, so that nothing has to be placed for it.
+async fn group(platform: &Platform, org: &str, app: &str, count: u32) {
+    let space = SpaceRef { org: org.parse().unwrap(), space: "default".parse().unwrap() };
+    let app = AppRef::new(&space, app.parse().unwrap());
+    let name = GroupRef::new(app.clone(), LaneName::base());
+    platform.fleet.put(keys::app_key(&app), json!({})).await;
+    let spec = json!({"app": app.app, "lane": "base", "count": count, "release": crate::fleet::release(1), "stopped": true});
+    platform.fleet.put(name.key(), spec).await;
+}
+
+async fn usage(operator: &Client, org: &str) -> Value {
+    operator.get(&format!("/v1/orgs/{org}")).await.json()["usage"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_scales_at_once_get_what_the_quota_has_and_no_more() {
+    let platform = Platform::start().await;
+    let operator = platform.api();
+    operator.put("/v1/orgs/acme", json!({})).await;
+    let quota = json!({"instances": 30, "memory": "1G"});
+    assert_eq!(operator.put("/v1/orgs/acme/quota", quota).await.status, StatusCode::OK);
+    for n in 0..50 {
+        group(&platform, "acme", &format!("app{n}"), 1).await;
+    }
+    let developer =
+        platform.api_as(&token(&operator, "acme", json!({"name": "d", "role": "developer"})).await);
+    let scale = async |n: u32| {
+        let body = json!({"count": 2, "stopped": false, "limits": {"memory": "32M"}});
+        developer.patch(&format!("/v1/apps/app{n}/groups/base?org=acme"), body).await
+    };
+    let answers = join_all((0..50).map(scale)).await;
+    let accepted = answers.iter().filter(|answer| answer.status == StatusCode::ACCEPTED).count();
+    let refused: Vec<_> = answers.iter().filter(|answer| answer.status == StatusCode::FORBIDDEN).collect();
+    assert_eq!((accepted, refused.len()), (15, 35), "2 × 15 = 30 instances");
+    for answer in refused {
+        assert_eq!(answer.code(), "quota_exceeded");
+        assert_eq!(answer.fields(), ["quota.instances"]);
+        assert!(answer.text().contains("used 30, asked for 2 more, limit 30"), "{}", answer.text());
+    }
+    let used = usage(&operator, "acme").await;
+    assert_eq!((&used["instances"], &used["memory"]), (&json!(30), &json!("960M")));
+    // Less is always permitted, even beyond a quota that was lowered.
+    operator.put("/v1/orgs/acme/quota", json!({"instances": 5})).await;
+    let running = answers.iter().position(|answer| answer.status == StatusCode::ACCEPTED).unwrap();
+    let less =
+        developer.patch(&format!("/v1/apps/app{running}/groups/base?org=acme"), json!({"count": 1})).await;
+    assert_eq!(less.status, StatusCode::ACCEPTED, "{}", less.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lanes_routes_memory_and_pushes_are_counted_and_one_org_does_not_use_anothers() {
+    let platform = Platform::start().await;
+    let operator = platform.api();
+    for org in ["acme", "rival"] {
+        operator.put(&format!("/v1/orgs/{org}"), json!({})).await;
+    }
+    operator
+        .put("/v1/orgs/acme/quota", json!({"lanes": 1, "routes": 2, "memory": "600M", "instances": 3}))
+        .await;
+    let refused = async |answer: crate::client::Answer| {
+        assert_eq!(answer.code(), "quota_exceeded", "{}", answer.text());
+        answer.fields()
+    };
+    let put = async |path: &str, body: Value| operator.put(path, body).await;
+    assert_eq!(put("/v1/lanes/blue?org=acme", json!({})).await.status, StatusCode::CREATED);
+    assert_eq!(put("/v1/lanes/blue?org=acme", json!({})).await.status, StatusCode::OK, "it is there already");
+    assert_eq!(refused(put("/v1/lanes/red?org=acme", json!({})).await).await, ["quota.lanes"]);
+    assert_eq!(put("/v1/lanes/red?org=rival", json!({})).await.status, StatusCode::CREATED);
+    assert_eq!(put("/v1/apps/shop?org=acme", json!({})).await.status, StatusCode::CREATED);
+    let route = |host: &str| json!({"host": host, "app": "shop"});
+    assert_eq!(put("/v1/routes?org=acme", route("a.example")).await.status, StatusCode::CREATED);
+    assert_eq!(refused(put("/v1/routes?org=acme", route("b.example")).await).await, ["quota.routes"]);
+    assert_eq!(refused(put("/v1/apps/other?org=acme", json!({})).await).await, ["quota.routes"]);
+    let source = platform.upload("hello").await.to_string();
+    let push = async |body: Value| {
+        let mut whole = json!({"source": source});
+        whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        operator.post("/v1/apps/shop/releases?org=acme", whole).await
+    };
+    assert_eq!(refused(push(json!({"instances": 2})).await).await, ["quota.memory"]);
+    assert_eq!(refused(push(json!({"lane": "green"})).await).await, ["quota.lanes"]);
+    let both =
+        refused(push(json!({"instances": 4, "limits": {"memory": "200M"}, "routes": ["c.example"]})).await)
+            .await;
+    assert_eq!(both, ["quota.instances", "quota.memory", "quota.routes"]);
+    let accepted = push(json!({"instances": 3, "limits": {"memory": "200M"}})).await;
+    let done = platform.end_of(&accepted).await;
+    assert_eq!(done["phase"], "succeeded", "{done}");
+    assert_eq!(
+        usage(&operator, "acme").await,
+        json!({"memory": "600M", "instances": 3, "routes": 2, "lanes": 1})
+    );
+    let more =
+        operator.patch("/v1/apps/shop/groups/base?org=acme", json!({"limits": {"memory": "201M"}})).await;
+    assert_eq!(refused(more).await, ["quota.memory"]);
+    let stop = operator.patch("/v1/apps/shop/groups/base?org=acme", json!({"stopped": true})).await;
+    platform.end_of(&stop).await;
+    assert_eq!(usage(&operator, "acme").await["instances"], 0);
+    operator.put("/v1/orgs/acme/quota", json!({"instances": 2})).await;
+    let start = operator.patch("/v1/apps/shop/groups/base?org=acme", json!({"stopped": false})).await;
+    assert_eq!(refused(start).await, ["quota.instances"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_managers_do_not_give_the_last_one_twice() {
+    let platform = Platform::start().await;
+    let operator = platform.api();
+    operator.put("/v1/orgs/acme", json!({})).await;
+    operator.put("/v1/orgs/acme/quota", json!({"lanes": 10})).await;
+    let mut settings = crate::fleet::settings(&platform.fleet.dir.path().join("second"));
+    settings.limits = towpath_manager::ApiLimits::default();
+    let second = towpath_manager::Manager::start(settings, platform.store.clone(), platform.fleet.bus())
+        .await
+        .unwrap();
+    let core = second.core();
+    crate::fleet::until("both are in the ring", || core.ownership.ring().members().len() == 2).await;
+    let other = Client { address: second.api_address(), ..operator.clone() };
+    let put = async |n: usize| {
+        let client = if n % 2 == 0 { &operator } else { &other };
+        client.put(&format!("/v1/lanes/l{n}?org=acme&space=default"), json!({})).await
+    };
+    let answers = join_all((0..30).map(put)).await;
+    let count = |status: StatusCode| answers.iter().filter(|answer| answer.status == status).count();
+    assert_eq!((count(StatusCode::CREATED), count(StatusCode::FORBIDDEN)), (10, 20), "{answers:?}");
+    assert_eq!(usage(&operator, "acme").await["lanes"], 10);
+    second.stop().await;
+}
