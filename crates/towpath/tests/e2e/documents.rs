@@ -210,6 +210,14 @@ fn deploys_can_be_followed() {
 }
 
 #[test]
+fn identity_can_be_followed() {
+    let reader = Reader::new();
+    reader.follows("docs/guide/identity.md", "");
+    let orgs = reader.up.towpath(&["orgs", "-o", "json"]).ok().json();
+    assert_eq!(orgs.as_array().unwrap().len(), 1, "the last commands are deletions: {orgs}");
+}
+
+#[test]
 fn the_api_can_be_followed() {
     Reader::new().follows("docs/guide/api.md", "");
 }
