@@ -126,7 +126,7 @@ async fn two_managers_do_not_give_the_last_one_twice() {
     crate::fleet::until("both are in the ring", || core.ownership.ring().members().len() == 2).await;
     let other = Client { address: second.api_address(), ..operator.clone() };
     let put = async |n: usize| {
-        let client = if n % 2 == 0 { &operator } else { &other };
+        let client = if n.is_multiple_of(2) { &operator } else { &other };
         client.put(&format!("/v1/lanes/l{n}?org=acme&space=default"), json!({})).await
     };
     let answers = join_all((0..30).map(put)).await;
