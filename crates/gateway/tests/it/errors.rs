@@ -2,6 +2,7 @@
 
 use crate::support::{Raw, Rig, World, app_ref, dead_address};
 use serde_json::json;
+use std::io::Write;
 use towpath_testkit::HttpApp;
 
 #[tokio::test]
@@ -157,4 +158,27 @@ async fn silence_in_a_stream_is_a_failure_only_where_bytes_are_owed() {
         assert!((rig.metric("towpath_gateway_ejections_total") - ejections).abs() < 0.1, "{path}");
     }
     assert!(rig.metric("towpath_gateway_errors_total{code=\"upstream_timeout\"}") == 2.0);
+}
+
+#[tokio::test]
+async fn some_interim_responses_are_taken_and_a_flood_of_them_is_no_answer() {
+    const EARLY: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
+    let some = Raw::start(|_, mut client| {
+        client.read_request();
+        (0..20).for_each(|_| client.send(EARLY));
+        client.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let flood = Raw::start(|_, mut client| {
+        client.read_request();
+        while client.stream.write_all(EARLY).is_ok() {}
+    });
+    let world = World::new()
+        .app("some", json!({}))
+        .instance("some", some.address)
+        .app("flood", json!({"retry": {"retries": 0}}))
+        .instance("flood", flood.address);
+    let rig = Rig::start(world).await;
+    assert_eq!(rig.get("some.localhost", "/").text(), "ok");
+    let answer = rig.get("flood.localhost", "/");
+    assert_eq!((answer.status, answer.json()["code"].as_str()), (502, Some("upstream_failed")));
 }

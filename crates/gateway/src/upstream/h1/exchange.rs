@@ -14,6 +14,9 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
+/// Most interim responses to one request. Nobody has use for more, and each costs a look.
+const INTERIM_MOST: u32 = 32;
+
 /// What the exchange needs to know of the request whose head has been started on the connection.
 pub(crate) struct Sending<'a> {
     /// Its method.
@@ -53,6 +56,8 @@ struct Exchange<'a> {
     heard: bool,
     buffer: Option<Buffer>,
     line_at: usize,
+    /// Interim responses so far.
+    interim: u32,
     headers: HeaderMap,
     sending: &'a Sending<'a>,
 }
@@ -80,6 +85,7 @@ pub(crate) async fn exchange(
         heard: false,
         buffer: None,
         line_at: 0,
+        interim: 0,
         headers,
         sending,
     };
@@ -199,6 +205,10 @@ impl Exchange<'_> {
             return Err(AttemptFault::Malformed("it switches protocols unasked"));
         }
         if head.status.is_informational() && !switched {
+            self.interim += 1;
+            if self.interim > INTERIM_MOST {
+                return Err(AttemptFault::Malformed("it sends interim responses without end"));
+            }
             if head.status == StatusCode::CONTINUE {
                 self.release();
             }
