@@ -75,7 +75,7 @@ fn table() -> &'static Table {
             Change::PutApp {
                 app: app.clone(),
                 upstream: UpstreamSpec::default(),
-                stopped: false,
+                stopped: false, base_stopped: false,
                 lanes: lanes.clone(),
             },
             route("a.test", "/"),

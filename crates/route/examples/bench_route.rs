@@ -134,7 +134,13 @@ fn build(rng: &mut fastrand::Rng) -> (Table, Vec<Vec<EndpointSpec>>) {
     }];
     for n in 0..APPS {
         let upstream = UpstreamSpec::default();
-        changes.push(Change::PutApp { app: app(n), upstream, stopped: false, lanes: lanes.clone() });
+        changes.push(Change::PutApp {
+            app: app(n),
+            upstream,
+            stopped: false,
+            base_stopped: false,
+            lanes: lanes.clone(),
+        });
     }
     changes.extend((0..ROUTES).map(|n| Change::PutRoute(route(n))));
     let mut cells = vec![Vec::new(); CELLS];
@@ -283,6 +289,7 @@ fn changes(table: &Table, cells: &[Vec<EndpointSpec>]) -> Vec<(&'static str, f64
         app: app(n * 49),
         upstream: UpstreamSpec::default(),
         stopped: n % 2 == 0,
+        base_stopped: false,
         lanes: Vec::new(),
     });
     measure("put_space", &mut |n| Change::PutSpace {

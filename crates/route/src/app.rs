@@ -48,6 +48,8 @@ pub(crate) struct Rare {
     /// The pool of base.
     base: Option<Pool>,
     pub(crate) spill_below: f32,
+    /// Stopped on purpose in base.
+    pub(crate) base_stopped: bool,
     pub(crate) load_max: f32,
     /// Routes to it.
     pub(crate) routes: u32,
@@ -99,7 +101,14 @@ pub(crate) struct About<'a> {
 }
 
 /// Settings of an app as a change puts them.
-pub(crate) type Settings = (UpstreamSpec, bool, Vec<LaneName>);
+pub(crate) type Settings = (UpstreamSpec, Stopped, Vec<LaneName>);
+
+/// Where an app is stopped on purpose.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stopped {
+    pub(crate) everywhere: bool,
+    pub(crate) in_base: bool,
+}
 
 impl App {
     /// One of which only routes or endpoints speak.
@@ -119,6 +128,7 @@ impl App {
                 load_max: formula_max(&upstream.load_weights),
                 routes: 0,
                 known: false,
+                base_stopped: false,
                 groups: Arc::from(Vec::new()),
                 lanes: Arc::from(Vec::new()),
                 upstream,
@@ -133,10 +143,11 @@ impl App {
     pub(crate) fn set(&mut self, settings: Option<Settings>, about: &About<'_>) {
         let known = settings.is_some();
         let (upstream, stopped, groups) = settings.unwrap_or_default();
-        self.stopped = stopped;
+        self.stopped = stopped.everywhere;
         self.balancer = Rule::of(&upstream.balancer);
         let rare = Arc::make_mut(&mut self.rare);
         rare.known = known;
+        rare.base_stopped = stopped.in_base;
         rare.spill_below = upstream.spill_below;
         rare.load_max = formula_max(&upstream.load_weights);
         rare.groups = space::sorted(groups).into();

@@ -21,8 +21,10 @@ pub enum Change {
         app: AppRef,
         /// How its endpoints are used.
         upstream: UpstreamSpec,
-        /// Stopped on purpose.
+        /// Stopped on purpose, in every lane.
         stopped: bool,
+        /// Stopped on purpose in base, which is where requests of all lanes end that find nobody.
+        base_stopped: bool,
         /// Lanes in which it has a group.
         lanes: Vec<LaneName>,
     },

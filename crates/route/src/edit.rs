@@ -1,6 +1,6 @@
 //! Making the next version of a table out of one and some changes.
 
-use crate::app::{About, App, AppSlot, Member, Settings};
+use crate::app::{About, App, AppSlot, Member, Settings, Stopped};
 use crate::change::{Change, EndpointSpec, Refused, Source};
 use crate::endpoint::EndpointState;
 use crate::hash::hash_bytes;
@@ -51,10 +51,13 @@ impl<'t> Edit<'t> {
         match change {
             Change::PutRoute(spec) => self.put_route(spec),
             Change::DeleteRoute(key) => self.delete_route(key),
-            Change::PutApp { app, upstream, stopped, lanes } => match crate::check::upstream(upstream) {
-                Ok(()) => self.set_app(app, Some((upstream.clone(), *stopped, lanes.clone()))),
-                Err(why) => self.refuse(format!("app {app}"), why),
-            },
+            Change::PutApp { app, upstream, stopped, base_stopped, lanes } => {
+                let stopped = Stopped { everywhere: *stopped, in_base: *base_stopped };
+                match crate::check::upstream(upstream) {
+                    Ok(()) => self.set_app(app, Some((upstream.clone(), stopped, lanes.clone()))),
+                    Err(why) => self.refuse(format!("app {app}"), why),
+                }
+            }
             Change::DeleteApp(app) => self.set_app(app, None),
             Change::PutSpace { space, policy, names, local } => {
                 self.set_space(space, Space::new(policy.clone(), names.clone(), local.clone()));

@@ -85,7 +85,7 @@ impl Table {
         if !named.is_empty() {
             self.explain_session(&matched, &lane, &named, now, &mut out);
         }
-        if matched.stopped() {
+        if matched.stopped() || (out.tier.is_none() && matched.app.rare.base_stopped) {
             fail(&mut out, NoPick::Stopped);
         } else if out.tier.is_none() {
             fail(&mut out, NoPick::NoEndpoint);

@@ -162,7 +162,10 @@ impl Table {
                 });
             }
         }
-        panic_pick(matched.app, &stages, draw, tried, &mut rng)
+        panic_pick(matched.app, &stages, draw, tried, &mut rng).map_err(|why| match why {
+            NoPick::NoEndpoint if matched.app.rare.base_stopped => NoPick::Stopped,
+            why => why,
+        })
     }
 }
 

@@ -168,7 +168,13 @@ impl Sim<'_> {
             automatic: false,
         };
         let changes = [
-            Change::PutApp { app, upstream, stopped: false, lanes: vec![LaneName::base()] },
+            Change::PutApp {
+                app,
+                upstream,
+                stopped: false,
+                base_stopped: false,
+                lanes: vec![LaneName::base()],
+            },
             Change::PutRoute(route),
         ];
         for table in &mut self.tables {

@@ -37,6 +37,9 @@ pub enum Item {
         upstream: UpstreamSpec,
         /// Stopped on purpose, in every lane.
         stopped: bool,
+        /// Stopped on purpose in base: what finds nobody in its lane is told so.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        base_stopped: bool,
         /// Lanes in which it has a group (which need not have an instance now).
         lanes: Vec<LaneName>,
     },

@@ -221,6 +221,7 @@ fn items() -> Vec<Item> {
             app: app(),
             upstream: UpstreamSpec::default(),
             stopped: false,
+            base_stopped: false,
             lanes: vec![LaneName::base()],
         },
         Item::Space {

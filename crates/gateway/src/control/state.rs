@@ -297,7 +297,9 @@ impl State {
         }
         self.pending.push(match item.clone() {
             Item::Route(route) => Change::PutRoute(route),
-            Item::App { app, upstream, stopped, lanes } => Change::PutApp { app, upstream, stopped, lanes },
+            Item::App { app, upstream, stopped, base_stopped, lanes } => {
+                Change::PutApp { app, upstream, stopped, base_stopped, lanes }
+            }
             Item::Space { space, lanes, names, local } => {
                 Change::PutSpace { space, policy: lanes, names, local }
             }

@@ -13,10 +13,17 @@ async fn each_kind_of_absence_has_its_code() {
     }));
     world = world
         .item(json!({"kind": "route", "host": "stopped.localhost", "path": "/", "app": app_ref("stopped")}));
+    world = world.item(json!({
+        "kind": "app", "app": app_ref("half"), "upstream": {}, "stopped": false, "base_stopped": true,
+        "lanes": ["base", "blue"],
+    }));
+    world =
+        world.item(json!({"kind": "route", "host": "half.localhost", "path": "/", "app": app_ref("half")}));
     let rig = Rig::start(world).await;
     for (host, status, code) in [
         ("nobody.localhost", 404, "no_route"),
         ("stopped.localhost", 503, "app_stopped"),
+        ("half.localhost", 503, "app_stopped"),
         ("empty.localhost", 503, "no_endpoint"),
         ("dead.localhost", 502, "connect_failed"),
     ] {

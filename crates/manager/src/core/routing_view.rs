@@ -78,9 +78,12 @@ pub(super) fn build_item(
             let of_app: Vec<_> = groups.range(start..).take_while(|(name, _)| name.app == *app).collect();
             let mut lanes: Vec<LaneName> = of_app.iter().map(|(name, _)| name.lane.clone()).collect();
             lanes.dedup();
-            let stopped = !of_app.is_empty()
-                && of_app.iter().all(|(_, group)| group.spec.stopped || group.spec.count == 0);
-            Some(Item::App { app: app.clone(), upstream: spec.spec.upstream.clone(), stopped, lanes })
+            let rests = |group: &CachedGroup| group.spec.stopped || group.spec.count == 0;
+            let stopped = !of_app.is_empty() && of_app.iter().all(|(_, group)| rests(group));
+            let mut base = of_app.iter().filter(|(name, _)| name.lane.is_base()).peekable();
+            let base_stopped = base.peek().is_some() && base.all(|(_, group)| rests(group));
+            let upstream = spec.spec.upstream.clone();
+            Some(Item::App { app: app.clone(), upstream, stopped, base_stopped, lanes })
         }
         ItemKey::Space(space) => {
             let record = records.get(&space_key(space))?;

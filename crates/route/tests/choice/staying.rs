@@ -71,6 +71,7 @@ fn what_was_learned_survives_changes_of_the_table_but_not_a_new_start() {
         app: app(),
         upstream: upstream(Balancer::Random),
         stopped: false,
+        base_stopped: false,
         lanes: vec![],
     });
     world.announce(vec![EndpointSpec { draining: true, ..endpoint(0) }, endpoint(2)]);

@@ -115,7 +115,13 @@ impl World {
             local: vec![LaneName::new("mine").unwrap()],
         });
         world.change(Change::PutRoute(route));
-        world.change(Change::PutApp { app: app(), upstream, stopped: false, lanes: Vec::new() });
+        world.change(Change::PutApp {
+            app: app(),
+            upstream,
+            stopped: false,
+            base_stopped: false,
+            lanes: Vec::new(),
+        });
         world.announce(endpoints);
         world
     }

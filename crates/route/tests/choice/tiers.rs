@@ -118,7 +118,7 @@ fn a_bad_item_is_refused_by_name_and_its_older_version_serves() {
     let bad = UpstreamSpec { spill_below: 7.0, ..upstream(Balancer::Random) };
     let app = crate::support::app();
     let changes = [
-        Change::PutApp { app, upstream: bad, stopped: true, lanes: Vec::new() },
+        Change::PutApp { app, upstream: bad, stopped: true, base_stopped: false, lanes: Vec::new() },
         Change::PutRoute(towpath_types::spec::RouteSpec {
             host: "Bad Host".into(),
             ..world.matched(&Request::default()).0.route().spec.clone()

@@ -153,6 +153,7 @@ pub fn change(rng: &mut fastrand::Rng) -> Change {
                 ..UpstreamSpec::default()
             },
             stopped: rng.u8(..6) == 0,
+            base_stopped: false,
             lanes: LANES.iter().filter(|_| rng.bool()).map(|name| lane(name)).collect(),
         },
         7 => Change::DeleteApp(app(rng.usize(..4))),
@@ -252,7 +253,7 @@ impl World {
             Change::DeleteRoute(key) => {
                 self.routes.remove(&key);
             }
-            Change::PutApp { app, upstream, stopped, lanes } => {
+            Change::PutApp { app, upstream, stopped, lanes, .. } => {
                 self.apps.insert(app, AppItem { upstream, stopped, lanes });
             }
             Change::DeleteApp(app) => {
@@ -290,6 +291,7 @@ impl World {
             app: app.clone(),
             upstream: item.upstream.clone(),
             stopped: item.stopped,
+            base_stopped: false,
             lanes: item.lanes.clone(),
         });
         let sources = self.sources.iter().flat_map(|(source, (stale, endpoints))| {

@@ -161,7 +161,11 @@ fn routing_items_are_made_of_several_resources_and_change_only_when_they_differ(
     let step = cache.apply(vec![put(key.clone(), 4, group_spec("shop", "base", false), status(&[(1, 1)]))]);
     assert!(step.items.is_empty(), "a status is no routing");
     let step = cache.apply(vec![put(key.clone(), 5, group_spec("shop", "base", true), json!({}))]);
-    assert!(matches!(step.items[0].1.as_deref(), Some(Item::App { stopped: true, .. })));
+    assert!(matches!(step.items[0].1.as_deref(), Some(Item::App { stopped: true, base_stopped: true, .. })));
+    // Another lane that runs is no reason to promise requests of base that somebody is starting.
+    let blue = group_key(&shop, &"blue".parse().unwrap(), "");
+    let step = cache.apply(vec![put(blue, 5, group_spec("shop", "blue", false), json!({}))]);
+    assert!(matches!(step.items[0].1.as_deref(), Some(Item::App { stopped: false, base_stopped: true, .. })));
     let step = cache.apply(vec![delete(key, 6), delete(app_key(&shop), 6)]);
     assert_eq!(step.items, vec![(ItemKey::App(shop), None)]);
     let route = json!({"host": "h", "app": {"org": "default", "space": "default", "app": "shop"}});
