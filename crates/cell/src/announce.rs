@@ -76,6 +76,7 @@ impl Announcer {
             builders: self.builders.clone(),
             troubles: self.troubles.told(),
             instances: self.board.reports(),
+            ports: u32::try_from(self.settings.ports.len()).ok(),
         };
         let payload = Bytes::from(towpath_wire::encode(&announce));
         if let Err(error) = self.bus.publish(&subject::cell_announce(self.cell), payload).await {

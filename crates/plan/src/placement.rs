@@ -1,6 +1,6 @@
 //! Where a new instance goes.
 //!
-//! Memory is the hard limit (with an overcommit factor). Among the cells with room: spread over zones, then over cells, and
+//! Memory is the hard limit (with an overcommit factor), and so are ports. Among the cells with room: spread over zones, then over cells, and
 //! of what is equal so far take the cell near the lane's other groups, then the one with the least promised memory, then the
 //! least loaded one. A cell that starts as many instances as it may at once is waited for rather than passed over for one
 //! that would spread worse.
@@ -40,6 +40,10 @@ pub struct CellView {
     pub overcommit: Option<f64>,
     /// Memory promised to instances there, bytes.
     pub promised_bytes: u64,
+    /// Instances that it has ports for; `u32::MAX` = it does not say.
+    pub ports: u32,
+    /// Instances that were placed there and are not gone: each has a port, or will have.
+    pub promised_count: u32,
     /// Instances that are being started there.
     pub starting: u32,
     /// Load of the machine, 0..=1.
@@ -85,6 +89,8 @@ pub enum NoPlace {
         /// The most that one has left, bytes.
         most_bytes: u64,
     },
+    /// There is memory, but only where every port is taken.
+    NoPort,
     /// There is room, but where it should go too many are being started: try again in a moment.
     Busy,
 }
@@ -107,6 +113,8 @@ pub struct PlacingRules<'a> {
 struct Site<'a> {
     view: &'a CellView,
     promised: u64,
+    /// Instances that have a port here, or will have.
+    count: u32,
     starting: u32,
     /// Bytes of the group's instances here that will go.
     going: u64,
@@ -131,6 +139,7 @@ impl<'a> Placer<'a> {
         let site = |view: &'a CellView| Site {
             view,
             promised: view.promised_bytes,
+            count: view.promised_count,
             starting: view.starting,
             going: 0,
             crowd: 0,
@@ -156,10 +165,11 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Gives back the memory of an instance that is gone.
+    /// Gives back the memory and the port of an instance that is gone.
     pub fn release(&mut self, cell: CellId, bytes: u64) {
         if let Some(site) = self.site(cell) {
             site.promised = site.promised.saturating_sub(bytes);
+            site.count = site.count.saturating_sub(1);
         }
     }
 
@@ -196,6 +206,7 @@ impl<'a> Placer<'a> {
         site.crowd += 1;
         site.starting = site.starting.saturating_add(1);
         site.promised = site.promised.saturating_add(bytes);
+        site.count = site.count.saturating_add(1);
         Ok(site.view.cell)
     }
 
@@ -217,8 +228,12 @@ impl<'a> Placer<'a> {
             rank(a).cmp(&rank(b)).then_with(by_share).then_with(by_load).then(a.view.cell.cmp(&b.view.cell))
         };
         let open = || self.sites.iter().enumerate().filter(|(_, site)| site.view.is_open());
-        let roomy = || open().filter(|(_, site)| self.room(site) >= bytes);
+        let with_memory = || open().filter(|(_, site)| self.room(site) >= bytes);
+        let roomy = || with_memory().filter(|(_, site)| site.count < site.view.ports);
         let Some(best) = roomy().map(|(_, site)| spread(site)).min() else {
+            if with_memory().next().is_some() {
+                return Err(NoPlace::NoPort);
+            }
             let most = open().map(|(_, site)| self.room(site)).max();
             return Err(most.map_or(NoPlace::AllClosed, |most_bytes| NoPlace::NoMemory { most_bytes }));
         };

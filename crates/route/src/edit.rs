@@ -2,6 +2,7 @@
 
 use crate::app::{About, App, AppSlot, Member, Settings, Stopped};
 use crate::change::{Change, EndpointSpec, Refused, Source};
+use crate::check;
 use crate::endpoint::EndpointState;
 use crate::hash::hash_bytes;
 use crate::load::formula;
@@ -11,6 +12,7 @@ use crate::space::{self, Space, SpaceSlot};
 use crate::table::{CHUNK, Inner, Table, app_hash};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use towpath_types::lane::LanePolicy;
 use towpath_types::spec::RouteSpec;
 use towpath_types::{AppRef, InstanceId, LaneName, SpaceRef};
 
@@ -53,14 +55,15 @@ impl<'t> Edit<'t> {
             Change::DeleteRoute(key) => self.delete_route(key),
             Change::PutApp { app, upstream, stopped, base_stopped, lanes } => {
                 let stopped = Stopped { everywhere: *stopped, in_base: *base_stopped };
-                match crate::check::upstream(upstream) {
+                match check::none("upstream", &check::upstream(upstream)) {
                     Ok(()) => self.set_app(app, Some((upstream.clone(), stopped, lanes.clone()))),
                     Err(why) => self.refuse(format!("app {app}"), why),
                 }
             }
             Change::DeleteApp(app) => self.set_app(app, None),
             Change::PutSpace { space, policy, names, local } => {
-                self.set_space(space, Space::new(policy.clone(), names.clone(), local.clone()));
+                let policy = self.usable_policy(space, policy);
+                self.set_space(space, Space::new(policy, names.clone(), local.clone()));
             }
             Change::DeleteSpace(space) => {
                 if self.inner().space_slots.find(space::hash(space), |slot| slot.space == *space).is_some() {
@@ -246,6 +249,16 @@ impl<'t> Edit<'t> {
         }
         let name = Arc::clone(&entry.source);
         self.inner_mut().sources.put(Arc::new(entry), |other| other.source == name);
+    }
+
+    /// The policy, or the one before it when it cannot be used: the space's lanes are known all the same.
+    fn usable_policy(&mut self, space: &SpaceRef, policy: &LanePolicy) -> LanePolicy {
+        let Err(why) = check::none("lanes", &check::policy(policy)) else { return policy.clone() };
+        self.refuse(format!("space {space}"), why);
+        let inner = self.inner();
+        let slot = inner.space_slots.find(space::hash(space), |slot| slot.space == *space);
+        let before = slot.and_then(|slot| inner.spaces.get(slot.slot as usize));
+        before.map(|space| space.policy.clone()).unwrap_or_default()
     }
 
     fn set_space(&mut self, space: &SpaceRef, settings: Space) {

@@ -101,7 +101,7 @@ pub(crate) fn split_lane(host: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Checks the host of a route; `Err` says what would be right.
-pub(crate) fn check_route_host(host: &str) -> Result<(), String> {
+pub fn check_route_host(host: &str) -> Result<(), String> {
     let name = host.strip_prefix("*.").unwrap_or(host);
     let mut buf = [0; HOST_MAX];
     match normalize(name.as_bytes(), &mut buf) {

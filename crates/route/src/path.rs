@@ -148,7 +148,7 @@ fn rooted(path: &str, tail: &str) -> String {
 }
 
 /// Checks the path of a route; `Err` says what would be right.
-pub(crate) fn check_route_path(path: &str) -> Result<(), String> {
+pub fn check_route_path(path: &str) -> Result<(), String> {
     let bytes = path.as_bytes();
     if bytes.first() != Some(&b'/')
         || bytes.iter().any(|b| matches!(b, b'?' | b'#') || *b <= b' ' || *b >= 0x7f)

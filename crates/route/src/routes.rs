@@ -4,6 +4,7 @@
 //! and path. So a change touches one shard of each map even when one host has 100,000 paths, and a look-up tries
 //! only the prefixes that can exist, the longest first.
 
+use crate::check;
 use crate::hash::{hash_bytes, same};
 use crate::host::{self, check_route_host};
 use crate::index::{Index, Keyed};
@@ -177,12 +178,7 @@ impl Routes {
     pub(crate) fn check(spec: &RouteSpec) -> Result<(), String> {
         check_route_host(&spec.host)?;
         check_route_path(&spec.path)?;
-        for (at, rule) in spec.entry.iter().enumerate() {
-            if !(0.0..=100.0).contains(&rule.percent) {
-                return Err(format!("entry[{at}].percent is {}; it lies between 0 and 100", rule.percent));
-            }
-        }
-        Ok(())
+        check::none("entry", &check::entry(&spec.entry))
     }
 
     pub(crate) fn find_key(&self, key: &str) -> Option<&Arc<Route>> {

@@ -49,6 +49,11 @@ pub(crate) struct Screen {
     err: Paint,
 }
 
+/// Text behind `indent` columns that goes on below itself.
+pub(crate) fn wrapped(text: &str, columns: usize, indent: usize) -> String {
+    wrap::wrap(text, columns, indent, indent)
+}
+
 impl Screen {
     /// Looks at the standard streams and the environment.
     pub(crate) fn new(color: ColorChoice, format: Format) -> Self {
@@ -82,7 +87,7 @@ impl Screen {
     /// Text of a titled line that goes on below itself, indented, where the terminal ends.
     pub(crate) fn fit(&self, text: &str, indent: usize) -> String {
         match self.columns() {
-            Some(columns) => wrap::wrap(text, columns, indent, indent),
+            Some(columns) => wrapped(text, columns, indent),
             None => text.to_owned(),
         }
     }

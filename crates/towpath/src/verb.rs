@@ -20,6 +20,7 @@ pub(crate) mod managers;
 mod operation;
 pub(crate) mod orgs;
 pub(crate) mod push;
+mod refused;
 pub(crate) mod releases;
 pub(crate) mod restart;
 pub(crate) mod rollback;

@@ -45,6 +45,9 @@ pub struct CellAnnounce {
     pub troubles: Vec<String>,
     /// Every instance that it knows.
     pub instances: Vec<InstanceReport>,
+    /// How many instances it has ports for at once; absent = it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<u32>,
 }
 
 /// Interval of announcements in milliseconds.

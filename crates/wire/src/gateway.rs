@@ -3,6 +3,7 @@
 use crate::WireMessage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 pub use towpath_types::explained::ExplainedEndpoint;
 use towpath_types::lane::LanePolicy;
 use towpath_types::spec::RouteSpec;
@@ -21,6 +22,17 @@ pub enum ItemKey {
     App(AppRef),
     /// A space.
     Space(SpaceRef),
+}
+
+/// As gateways name an item that they refuse: `route shop.example/api`, `app org/space/name`, `space org/name`.
+impl fmt::Display for ItemKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Route(key) => write!(f, "route {key}"),
+            Self::App(app) => write!(f, "app {app}"),
+            Self::Space(space) => write!(f, "space {space}"),
+        }
+    }
 }
 
 /// An item of the routing table.

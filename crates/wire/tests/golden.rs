@@ -119,6 +119,7 @@ fn cell_messages() {
             desired: Revision(12),
             builders: vec!["python".into()],
             troubles: Vec::new(),
+            ports: None,
             instances: vec![report],
         },
     );

@@ -33,14 +33,15 @@ impl Life {
             let taken = tokio::task::spawn_blocking(move || users.take()).await.ok().flatten();
             self.user = Some(taken.ok_or_else(|| failed(&"no user id is free for it"))?);
         }
+        // Before the tree is copied, which would be for nothing without one.
+        let old = std::mem::take(&mut self.port);
+        context.ports.free(old);
+        self.port = context.ports.take().ok_or_else(|| failed(&"no port is free on the cell"))?;
         let driver = &context.driver;
         driver.prepare(self.instance, &unpacked.tree, self.user).await.map_err(|error| failed(&error))?;
         drop(unpacked);
         let base = disk_limit::measure(driver.app_dir(self.instance)).await;
         self.disk_base = Some(base);
-        let old = std::mem::take(&mut self.port);
-        context.ports.free(old);
-        self.port = context.ports.take().ok_or_else(|| failed(&"no port is free on the cell"))?;
         if self.wish().is_none() {
             return Err(Halt::Unwanted);
         }

@@ -3,7 +3,6 @@
 
 use super::incoming::{Delta, Items, Unreadable};
 use super::snapshot_file::Snapshot;
-use crate::request::head;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -282,19 +281,7 @@ impl State {
     }
 
     fn put(&mut self, key: ItemKey, item: &Item) {
-        let name = text_of(&key);
-        self.refused.remove(&name);
-        if let Item::Space { lanes, .. } = item
-            && !lanes.header.is_empty()
-            && !head::can_name_lanes(&lanes.header)
-        {
-            let why = format!(
-                "lanes.header: {:?} is a header that gateways drop or write themselves",
-                lanes.header
-            );
-            self.refused.insert(name, why);
-            return;
-        }
+        self.refused.remove(&text_of(&key));
         self.pending.push(match item.clone() {
             Item::Route(route) => Change::PutRoute(route),
             Item::App { app, upstream, stopped, base_stopped, lanes } => {
@@ -327,11 +314,7 @@ pub(super) fn key_of(item: &Item) -> ItemKey {
 
 /// The key as the table names it when it refuses an item.
 fn text_of(key: &ItemKey) -> String {
-    match key {
-        ItemKey::Route(key) => format!("route {key}"),
-        ItemKey::App(app) => format!("app {app}"),
-        ItemKey::Space(space) => format!("space {space}"),
-    }
+    key.to_string()
 }
 
 /// Whether two announcements of a cell say the same but for loads and the like.

@@ -21,9 +21,9 @@ pub(crate) struct Chosen {
     pub(crate) lane: LaneName,
     /// The lane that was asked for is not the one that serves.
     pub(crate) other_lane: bool,
-    /// The tag to tell the instance, where it was not in a header: so that it can pass it on.
+    /// The tag to tell the instance, so that it can pass it on.
     pub(crate) tag: Option<Tag>,
-    /// Name of the header that the tag is told in; empty = none.
+    /// Name of the header that the tag is told in; empty = none, or it is in the client's own.
     pub(crate) lane_header: String,
     /// Whether the instance's `baggage` gets the tag too.
     pub(crate) tag_baggage: bool,
@@ -98,7 +98,7 @@ pub(crate) fn choose(
         let flight = Endpoint::begin(pick.endpoint);
         let route = matched.route();
         let asked = lane.asked;
-        let tag = asked.filter(|asked| asked.source != LaneSource::Header).map(|asked| asked.tag);
+        let headed = asked.is_none_or(|asked| asked.source == LaneSource::Header);
         let chosen = Chosen {
             endpoint: pick.endpoint.clone(),
             route: route.clone(),
@@ -107,12 +107,8 @@ pub(crate) fn choose(
             other_lane: asked.map_or(lane.reason == LaneReason::Malformed, |asked| {
                 asked.tag.as_str() != pick.lane.as_str()
             }),
-            lane_header: if tag.is_some() {
-                matched.policy().header.to_ascii_lowercase()
-            } else {
-                String::new()
-            },
-            tag,
+            lane_header: if headed { String::new() } else { matched.policy().header.to_ascii_lowercase() },
+            tag: asked.map(|asked| asked.tag),
             tag_baggage: asked.is_some_and(|asked| asked.source != LaneSource::Baggage),
             path: route.spec.strip_path.then(|| matched.stripped(record.uri.path()).into_owned()),
             baggage_is_word: asked.is_some_and(|asked| asked.source == LaneSource::Baggage),

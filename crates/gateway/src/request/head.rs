@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Uri, Version};
 use std::io::Write;
+use towpath_route::header_passes;
 
 /// What the head says about the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,38 +34,11 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) upgrade: bool,
 }
 
-/// Whether a client's header is passed on. What we write ourselves, and what belongs to one hop, is not.
-fn passes(name: &HeaderName) -> bool {
-    match name.as_str() {
-        "host"
-        | "connection"
-        | "keep-alive"
-        | "proxy-connection"
-        | "proxy-authorization"
-        | "te"
-        | "upgrade"
-        | "transfer-encoding"
-        | "content-length"
-        | "http2-settings"
-        | "via"
-        | "forwarded"
-        | "x-forwarded-for"
-        | "x-forwarded-host"
-        | "x-forwarded-proto"
-        | "x-forwarded-port"
-        | "x-forwarded-prefix"
-        | "x-real-ip"
-        | "x-request-id"
-        | "traceparent" => false,
-        name => !name.contains('_') || !imitates_ours(name),
-    }
-}
-
 /// Takes out of a request's trailers what has a meaning for framing, routing, identity or trust: it was looked for in the
 /// head, and an instance that merges trailers into headers would believe it.
 pub(crate) fn filter_trailers(trailers: &mut HeaderMap, lane_header: &str) {
     let bad = |name: &HeaderName| {
-        !passes(name)
+        !header_passes(name.as_str())
             || name.as_str() == lane_header
             || name.as_str().starts_with("proxy-")
             || matches!(
@@ -86,32 +60,6 @@ pub(crate) fn filter_trailers(trailers: &mut HeaderMap, lane_header: &str) {
     for name in bad {
         trailers.remove(name);
     }
-}
-
-/// Whether a request header of this name can carry a lane: one that we drop or write ourselves cannot.
-pub(crate) fn can_name_lanes(name: &str) -> bool {
-    HeaderName::from_bytes(name.as_bytes()).is_ok_and(|name| {
-        passes(&name) && !matches!(name.as_str(), "baggage" | "cookie" | "expect" | "tracestate" | "trailer")
-    })
-}
-
-/// CGI-like servers read `_` in a name as `-`.
-fn imitates_ours(name: &str) -> bool {
-    let same = |ours: &str| {
-        name.len() == ours.len()
-            && name.bytes().zip(ours.bytes()).all(|(a, b)| a == b || (a == b'_' && b == b'-'))
-    };
-    [
-        "x-forwarded-for",
-        "x-forwarded-host",
-        "x-forwarded-proto",
-        "x-forwarded-port",
-        "x-forwarded-prefix",
-        "x-real-ip",
-        "x-request-id",
-    ]
-    .into_iter()
-    .any(same)
 }
 
 /// Headers that `Connection` declares to belong to this hop.
@@ -172,10 +120,10 @@ impl Outgoing<'_> {
         let trace = if self.has(Of::Traceparent) { self.headers.get("traceparent") } else { None };
         let trace = trace.filter(|value| ids::is_traceparent(value.as_bytes()));
         for (name, value) in self.headers {
-            let mine = !passes(name)
+            let mine = !header_passes(name.as_str())
                 || listed.contains(name)
                 || (trace.is_none() && name == "tracestate")
-                || (self.chosen.tag.is_some() && name.as_str() == self.lane_header());
+                || (!self.lane_header().is_empty() && name.as_str() == self.lane_header());
             if mine {
                 continue;
             }

@@ -124,6 +124,8 @@ pub(crate) const REVISION: HeaderName = HeaderName::from_static("towpath-revisio
 pub(crate) const STALE: HeaderName = HeaderName::from_static("towpath-stale");
 /// What `?wait=` came to.
 pub(crate) const WAITED: HeaderName = HeaderName::from_static("towpath-wait");
+/// What a gateway has against the change.
+pub(crate) const REFUSED: HeaderName = HeaderName::from_static("towpath-refused");
 
 #[cfg(test)]
 mod tests {

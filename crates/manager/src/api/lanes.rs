@@ -39,7 +39,7 @@ impl Checked for LaneBody {}
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SpaceBody {
     /// How lane tags are read.
-    lanes: LanePolicy,
+    pub(super) lanes: LanePolicy,
 }
 
 impl Checked for SpaceBody {
@@ -49,11 +49,8 @@ impl Checked for SpaceBody {
                 errors.push(FieldError::new(field, "is not a name that a header or cookie may have"));
             }
         }
-        let query = &self.lanes.query;
-        if query.is_empty()
-            || query.len() > 128
-            || query.bytes().any(|b| !b.is_ascii_graphic() || b"&=#?".contains(&b))
-        {
+        validate::refused("lanes", towpath_route::check::policy(&self.lanes), errors);
+        if !validate::is_parameter(&self.lanes.query) {
             errors.push(FieldError::new("lanes.query", "is not the name of a query parameter"));
         }
     }
@@ -183,7 +180,7 @@ pub(crate) async fn get_space(
 ) -> Outcome<Response> {
     let space = query.space();
     let read = state.read_existing(&keys::space_key(&space), format!("space {space}")).await?;
-    let view = SpaceView::new(&read.value).ok_or_else(|| unreadable(&read.value))?;
+    let view = SpaceView::new(&state.core, &read.value).ok_or_else(|| unreadable(&read.value))?;
     Ok(resource(&headers, read.value.revision, read.stale, &view))
 }
 
@@ -206,7 +203,7 @@ pub(crate) async fn patch_space(
         })
         .await?;
     let record = first(&commit)?;
-    let view = SpaceView::new(record).ok_or_else(|| unreadable(record))?;
+    let view = SpaceView::new(&state.core, record).ok_or_else(|| unreadable(record))?;
     let response = written(false, record.revision, &view);
     Ok(state.changed(response, commit.revision, query.wait, query.wait_timeout).await)
 }

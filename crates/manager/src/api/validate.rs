@@ -2,10 +2,11 @@
 
 use super::problem::FieldError;
 use std::collections::BTreeMap;
+use towpath_route::check::{self, Wrong};
 use towpath_types::health::{HealthCheck, Probe};
-use towpath_types::lane::EntryRule;
+use towpath_types::lane::{EntryRule, HashBy};
 use towpath_types::spec::Limits;
-use towpath_types::upstream::UpstreamSpec;
+use towpath_types::upstream::{Balancer, UpstreamSpec};
 use towpath_types::{ByteSize, Millis};
 
 /// Most instances of a group.
@@ -94,23 +95,14 @@ pub(crate) fn health(field: &str, health: &HealthCheck, errors: &mut Errors) {
 
 /// How gateways treat an app.
 pub(crate) fn upstream(field: &str, upstream: &UpstreamSpec, errors: &mut Errors) {
-    let weights = &upstream.load_weights;
-    let shares = [
-        ("load_weights.host_cpu", weights.host_cpu),
-        ("load_weights.host_mem", weights.host_mem),
-        ("load_weights.host_io", weights.host_io),
-        ("load_weights.inst_cpu", weights.inst_cpu),
-        ("load_weights.inst_mem", weights.inst_mem),
-        ("load_weights.inst_io", weights.inst_io),
-        ("load_weights.host_part", weights.host_part),
-        ("retry.budget", upstream.retry.budget),
-        ("ejection.rate", upstream.ejection.rate),
-        ("ejection.max_share", upstream.ejection.max_share),
-        ("spill_below", upstream.spill_below),
-    ];
-    for (name, share) in shares {
-        if !(0.0..=1.0).contains(&share) {
-            wrong(errors, format!("{field}.{name}"), "has to be 0 to 1");
+    refused(field, check::upstream(upstream), errors);
+    if let Balancer::Chash(by) = &upstream.balancer {
+        hash_by(&format!("{field}.balancer.chash"), by, errors);
+    }
+    let ejection = &upstream.ejection;
+    for (name, value) in [("window", ejection.window), ("base", ejection.base), ("max", ejection.max)] {
+        if !(Millis(10)..=Millis::secs(24 * 3600)).contains(&value) {
+            wrong(errors, format!("{field}.ejection.{name}"), "has to be 10ms to 24h");
         }
     }
     if upstream.retry.retries > 10 {
@@ -125,6 +117,35 @@ pub(crate) fn upstream(field: &str, upstream: &UpstreamSpec, errors: &mut Errors
             wrong(errors, format!("{field}.sticky.session_cookies[{index}]"), "is not a cookie name");
         }
     }
+}
+
+/// What gateways would refuse.
+pub(crate) fn refused(field: &str, found: Vec<Wrong>, errors: &mut Errors) {
+    for Wrong { field: inner, message } in found {
+        let dot = if inner.starts_with('[') { "" } else { "." };
+        wrong(errors, format!("{field}{dot}{inner}"), message);
+    }
+}
+
+/// What a hash is taken of.
+fn hash_by(field: &str, by: &HashBy, errors: &mut Errors) {
+    match by {
+        HashBy::Header(name) if !is_token(name) => {
+            wrong(errors, format!("{field}.header"), "is not a header name");
+        }
+        HashBy::Cookie(name) if !is_token(name) => {
+            wrong(errors, format!("{field}.cookie"), "is not a cookie name");
+        }
+        HashBy::Query(name) if !is_parameter(name) => {
+            wrong(errors, format!("{field}.query"), "is not the name of a query parameter");
+        }
+        HashBy::Address | HashBy::Uri | HashBy::Header(_) | HashBy::Cookie(_) | HashBy::Query(_) => {}
+    }
+}
+
+/// The name of a query parameter.
+pub(crate) fn is_parameter(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic() && !b"&=#?".contains(&b))
 }
 
 /// A header or cookie name.
@@ -143,7 +164,7 @@ pub(crate) fn text(field: &str, text: &str, errors: &mut Errors) {
     }
 }
 
-/// A host of a route: lower-case labels, perhaps `*` as the first.
+/// A host of a route: lower-case labels, perhaps `*` as the first, or an IPv6 address in brackets.
 pub(crate) fn host(field: &str, host: &str, errors: &mut Errors) {
     let labels = host.strip_prefix("*.").unwrap_or(host);
     let label = |label: &str| {
@@ -152,12 +173,15 @@ pub(crate) fn host(field: &str, host: &str, errors: &mut Errors) {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
-    if host.len() > 253 || !labels.split('.').all(label) {
+    let address = host.starts_with('[');
+    if !address && (host.len() > 253 || !labels.split('.').all(label)) {
         wrong(
             errors,
             field,
             "is not a host; write it in lower case without scheme and port, for example shop.example.com or *.example.com",
         );
+    } else if let Err(message) = check::host(host) {
+        wrong(errors, field, message);
     }
 }
 
@@ -174,6 +198,8 @@ pub(crate) fn path(field: &str, path: &str, errors: &mut Errors) {
         || trailing
     {
         wrong(errors, field, "is not a path prefix; write for example / or /api, with no '/' at the end");
+    } else if let Err(message) = check::path(path) {
+        wrong(errors, field, message);
     }
 }
 
@@ -191,10 +217,9 @@ pub(crate) fn split_route(text: &str) -> (String, String) {
 
 /// Rules by which requests enter a lane.
 pub(crate) fn entry(field: &str, rules: &[EntryRule], errors: &mut Errors) {
+    refused(field, check::entry(rules), errors);
     for (index, rule) in rules.iter().enumerate() {
-        if !(0.0..=100.0).contains(&rule.percent) {
-            wrong(errors, format!("{field}[{index}].percent"), "has to be 0 to 100");
-        }
+        hash_by(&format!("{field}[{index}].hash_by"), &rule.hash_by, errors);
         for (at, header) in rule.headers.iter().enumerate() {
             if !is_token(&header.name) {
                 wrong(errors, format!("{field}[{index}].headers[{at}].name"), "is not a header name");
@@ -202,6 +227,9 @@ pub(crate) fn entry(field: &str, rules: &[EntryRule], errors: &mut Errors) {
         }
     }
 }
+
+#[cfg(test)]
+mod agreement;
 
 #[cfg(test)]
 mod tests {

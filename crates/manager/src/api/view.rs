@@ -19,10 +19,11 @@ use towpath_types::spec::{
 };
 use towpath_types::upstream::{Protocol, UpstreamSpec};
 use towpath_types::{
-    AppName, AppRef, Digest, ErrorCode, Generation, LaneName, Millis, OperationId, OrgName, Record, Revision,
-    SpaceName,
+    AppName, AppRef, Digest, ErrorCode, GatewayId, Generation, LaneName, Millis, OperationId, OrgName,
+    Record, Revision, SpaceName, SpaceRef,
 };
 use towpath_wire::cell::InstanceState;
+use towpath_wire::gateway::ItemKey;
 
 /// What every stored resource has.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
@@ -48,6 +49,23 @@ impl From<&Record> for Meta {
             created_ms: record.created_ms,
             updated_ms: record.updated_ms,
         }
+    }
+}
+
+/// Why gateways do not serve a resource; an older version of it may serve on.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = Refusal)]
+pub(crate) struct RefusalView {
+    /// What is wrong with it.
+    pub(crate) why: String,
+    /// Who says so.
+    pub(crate) gateways: Vec<GatewayId>,
+}
+
+impl RefusalView {
+    fn all(core: &Core, item: &ItemKey) -> Vec<Self> {
+        let refusals = core.refusals(item);
+        refusals.into_iter().map(|found| Self { why: found.why, gateways: found.gateways }).collect()
     }
 }
 
@@ -87,6 +105,9 @@ pub(crate) struct AppView {
     pub(crate) urls: Vec<String>,
     pub(crate) state: AppState,
     pub(crate) groups: Vec<GroupView>,
+    /// What gateways have against its settings; absent = nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) refused: Vec<RefusalView>,
 }
 
 /// The copies of an app in a lane.
@@ -160,7 +181,13 @@ impl GroupView {
 }
 
 impl AppView {
-    fn new(record: &Record, groups: Vec<GroupView>, routes: &RouteIndex, caller: &Caller) -> Option<Self> {
+    fn new(
+        core: &Core,
+        record: &Record,
+        groups: Vec<GroupView>,
+        routes: &RouteIndex,
+        caller: &Caller,
+    ) -> Option<Self> {
         let spec: AppSpec = record.spec().ok()?;
         let app = app_of(&record.key)?;
         Some(Self {
@@ -173,6 +200,7 @@ impl AppView {
             urls: routes.urls(&app, None),
             state: state_of(&groups),
             groups,
+            refused: RefusalView::all(core, &ItemKey::App(app)),
         })
     }
 }
@@ -219,7 +247,7 @@ impl ApiState {
         let app = app_of(&record.key).ok_or_else(|| unreadable(record))?;
         let routes = RouteIndex::of(&self.core, Some(&app));
         let groups = self.group_views(&app, &routes, caller);
-        AppView::new(record, groups, &routes, caller).ok_or_else(|| unreadable(record))
+        AppView::new(&self.core, record, groups, &routes, caller).ok_or_else(|| unreadable(record))
     }
 
     /// Many apps; unreadable ones are left out.
@@ -229,7 +257,7 @@ impl ApiState {
             .iter()
             .filter_map(|record| {
                 let groups = self.group_views(&app_of(&record.key)?, &routes, caller);
-                AppView::new(record, groups, &routes, caller)
+                AppView::new(&self.core, record, groups, &routes, caller)
             })
             .collect()
     }
@@ -382,6 +410,9 @@ pub(crate) struct RouteView {
     /// Came with the app.
     pub(crate) automatic: bool,
     pub(crate) url: String,
+    /// What gateways have against it; absent = nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) refused: Vec<RefusalView>,
     #[serde(flatten)]
     pub(crate) meta: Meta,
 }
@@ -390,6 +421,7 @@ impl RouteView {
     pub(crate) fn new(core: &Core, record: &Record) -> Option<Self> {
         let spec: RouteSpec = record.spec().ok()?;
         Some(Self {
+            refused: RefusalView::all(core, &ItemKey::Route(record.key.name.clone())),
             url: crate::operations::url(&core.settings.gateway_url, &spec.host, &spec.path),
             host: spec.host,
             path: spec.path,
@@ -429,17 +461,24 @@ pub(crate) struct SpaceView {
     pub(crate) space: String,
     /// How lane tags are read.
     pub(crate) lanes: LanePolicy,
+    /// What gateways have against it (they go by the policy before); absent = nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) refused: Vec<RefusalView>,
     #[serde(flatten)]
     pub(crate) meta: Meta,
 }
 
 impl SpaceView {
-    pub(crate) fn new(record: &Record) -> Option<Self> {
+    pub(crate) fn new(core: &Core, record: &Record) -> Option<Self> {
         let spec: SpaceSpec = record.spec().ok()?;
+        let org = record.key.org.clone();
+        let item =
+            org.zip(record.key.name.parse().ok()).map(|(org, space)| ItemKey::Space(SpaceRef { org, space }));
         Some(Self {
             org: record.key.org.clone(),
             space: record.key.name.clone(),
             lanes: spec.lanes,
+            refused: item.map(|item| RefusalView::all(core, &item)).unwrap_or_default(),
             meta: Meta::from(record),
         })
     }

@@ -2,7 +2,7 @@
 
 use super::ApiState;
 use super::auth::Caller;
-use super::edge::{REVISION, WAITED};
+use super::edge::{REFUSED, REVISION, WAITED};
 use super::forward::Forwarded;
 use super::problem::{Outcome, Problem};
 use super::query::Wait;
@@ -228,7 +228,8 @@ impl ApiState {
         Err(CommitError::Contended.into())
     }
 
-    /// Finishes the answer to a mutation: revision header, and the wait for the gateways when asked for.
+    /// Finishes the answer to a mutation: revision header, and the wait for the gateways when asked for
+    /// (`refused` = they are so far, and one of them cannot use it).
     pub(crate) async fn changed(
         &self,
         mut response: Response,
@@ -239,8 +240,18 @@ impl ApiState {
         response.headers_mut().insert(REVISION, HeaderValue::from(revision.0));
         if wait.is_some() {
             let served = self.core.wait_revision_served(revision, wait_time(wait_timeout)).await;
-            let word = HeaderValue::from_static(if served { "served" } else { "timeout" });
-            response.headers_mut().insert(WAITED, word);
+            let refused = if served { self.core.refused_at(revision) } else { None };
+            let word = match (served, &refused) {
+                (false, _) => "timeout",
+                (true, Some(_)) => "refused",
+                (true, None) => "served",
+            };
+            response.headers_mut().insert(WAITED, HeaderValue::from_static(word));
+            if let Some(why) =
+                refused.and_then(|why| HeaderValue::from_str(&why.escape_debug().to_string()).ok())
+            {
+                response.headers_mut().insert(REFUSED, why);
+            }
         }
         response
     }

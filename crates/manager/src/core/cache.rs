@@ -184,6 +184,12 @@ impl Cache {
         self.read(|inner| inner.by_cell.iter().map(|(cell, set)| (*cell, set.memory)).collect())
     }
 
+    /// Cells with instances, and how many these are.
+    pub fn promised_counts(&self) -> HashMap<CellId, u32> {
+        let count = |set: &index::CellSet| u32::try_from(set.instances.len()).unwrap_or(u32::MAX);
+        self.read(|inner| inner.by_cell.iter().map(|(cell, set)| (*cell, count(set))).collect())
+    }
+
     /// Groups with an instance on the cell.
     pub fn groups_on(&self, cell: CellId) -> BTreeSet<GroupRef> {
         self.read(|inner| {

@@ -14,6 +14,7 @@ pub mod members;
 pub mod outcome;
 pub mod ownership;
 pub mod placing;
+pub mod refusals;
 mod routing_view;
 pub(crate) mod shares;
 pub mod soft;

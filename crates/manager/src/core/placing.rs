@@ -19,8 +19,17 @@ struct Ledger {
     /// Per instance: its cell and the memory that was promised to it.
     reserved: HashMap<InstanceId, (CellId, u64)>,
     /// Per cell: the sum.
-    by_cell: HashMap<CellId, u64>,
+    by_cell: HashMap<CellId, Taken>,
     starts: StartLedger,
+}
+
+/// What plans have taken on a cell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Memory, bytes.
+    pub bytes: u64,
+    /// Instances: a port each.
+    pub count: u32,
 }
 
 /// The ledger while a plan is made.
@@ -67,8 +76,8 @@ impl<'a> Placing<'a> {
         self.inner.starts.budget(self.now_ms)
     }
 
-    /// Bytes that others have taken on a cell.
-    pub fn reserved(&self, cell: CellId) -> u64 {
+    /// What others have taken on a cell.
+    pub fn reserved(&self, cell: CellId) -> Taken {
         self.inner.by_cell.get(&cell).copied().unwrap_or_default()
     }
 
@@ -85,7 +94,9 @@ impl<'a> Placing<'a> {
             let version = plan.status.assignments.iter().find(|a| a.instance == *instance);
             let bytes = version.map_or(0, |assignment| memory_of(&plan.status, &assignment.version));
             self.inner.reserved.insert(*instance, (*cell, bytes));
-            *self.inner.by_cell.entry(*cell).or_default() += bytes;
+            let taken = self.inner.by_cell.entry(*cell).or_default();
+            taken.bytes = taken.bytes.saturating_add(bytes);
+            taken.count = taken.count.saturating_add(1);
             let now = self.now_ms;
             self.inner.starts.begin(*cell, *instance, *replaces_lost, now);
             instances.push(*instance);
@@ -109,9 +120,10 @@ impl Drop for Reservation<'_> {
         let mut inner = self.ledger.lock();
         for instance in &self.instances {
             let Some((cell, bytes)) = inner.reserved.remove(instance) else { continue };
-            if let Some(sum) = inner.by_cell.get_mut(&cell) {
-                *sum = sum.saturating_sub(bytes);
-                if *sum == 0 {
+            if let Some(taken) = inner.by_cell.get_mut(&cell) {
+                taken.bytes = taken.bytes.saturating_sub(bytes);
+                taken.count = taken.count.saturating_sub(1);
+                if taken.count == 0 {
                     inner.by_cell.remove(&cell);
                 }
             }

@@ -175,3 +175,38 @@ async fn lanes_and_the_way_a_space_reads_them_can_be_changed() {
     assert_eq!(wrong.fields(), ["lanes.header", "lanes.mode", "lanes.nope"]);
     assert_eq!(api.get("/v1/space?space=nope").await.code(), "not_found");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_gateways_refuse_is_not_said_to_be_served_and_has_its_reason_in_the_resource() {
+    let platform = Platform::start().await;
+    let api = platform.api();
+    api.put("/v1/apps/shop", json!({})).await;
+    for path in ["/%2f", "/%2F%41", "/a%2E", "/%7Euser", "/x/%2e%2e", &"/x".repeat(40)] {
+        let body = json!({"host": "a.example", "path": path, "app": "shop"});
+        let refused = api.put("/v1/routes?wait=revision", body).await;
+        assert_eq!((refused.status.as_u16(), refused.fields()), (422, vec!["path".to_owned()]), "{path}");
+    }
+    for header in ["via", "x-forwarded-for", "baggage"] {
+        let refused = api.patch("/v1/space", json!({"lanes": {"header": header}})).await;
+        assert_eq!(refused.fields(), ["lanes.header"], "{header}");
+    }
+
+    platform.gateway.refuse("route b.example/", "it is not to its taste");
+    platform.gateway.refuse("space default/default", "nor is this");
+    let route = json!({"host": "b.example", "app": "shop"});
+    let made = api.put("/v1/routes?wait=revision", route).await;
+    assert_eq!(
+        (made.status, &made.headers["towpath-wait"]),
+        (StatusCode::CREATED, &"refused".parse().unwrap())
+    );
+    assert_eq!(made.headers["towpath-refused"], "route b.example/: it is not to its taste");
+    let shown = api.get("/v1/routes").await.json();
+    let ours = shown["items"].as_array().unwrap().iter().find(|route| route["host"] == "b.example").unwrap();
+    assert_eq!(ours["refused"][0]["why"], "it is not to its taste");
+    assert_eq!(ours["refused"][0]["gateways"][0], platform.gateway.id.to_string());
+    assert_eq!(api.get("/v1/space").await.json()["refused"][0]["why"], "nor is this");
+    assert_eq!(api.put("/v1/lanes/late?wait=revision", json!({})).await.headers["towpath-wait"], "refused");
+    // What others wrote is no business of this change.
+    let other = json!({"host": "c.example", "app": "shop"});
+    assert_eq!(api.put("/v1/routes?wait=revision", other).await.headers["towpath-wait"], "served");
+}

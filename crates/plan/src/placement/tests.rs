@@ -14,6 +14,8 @@ fn cell(n: u8, zone: &str) -> CellView {
         memory_bytes: 4 * GIB,
         overcommit: None,
         promised_bytes: 0,
+        ports: u32::MAX,
+        promised_count: 0,
         starting: 0,
         load: 0.0,
     }
@@ -51,6 +53,22 @@ fn memory_is_a_hard_limit_with_overcommit_and_the_reason_says_how_much_is_left()
     assert_eq!(place_all(&mut placer_for(&cells, "", 1.5), 10, GIB).len(), 6);
     let mut placer = placer_for(&cells, "", 1.0);
     assert_eq!(placer.place(5 * GIB, &[]), Err(NoPlace::NoMemory { most_bytes: 4 * GIB }));
+}
+
+#[test]
+fn a_cell_without_a_free_port_gets_nothing_and_ports_are_the_reason_only_where_memory_is_not() {
+    let mut cells = [cell(1, "a"), cell(2, "b")];
+    cells[0].ports = 3;
+    cells[0].promised_count = 1;
+    cells[1].ports = 1;
+    let mut placer = placer_for(&cells, "", 10.0);
+    let placed = place_all(&mut placer, 10, GIB);
+    let on = |n: usize| placed.iter().filter(|id| **id == cells[n].cell).count();
+    assert_eq!((on(0), on(1)), (2, 1));
+    assert_eq!(placer.place(GIB, &[]), Err(NoPlace::NoPort));
+    assert_eq!(placer.place(100 * GIB, &[]), Err(NoPlace::NoMemory { most_bytes: 39 * GIB }));
+    placer.release(cells[1].cell, GIB);
+    assert_eq!(placer.place(GIB, &[]), Ok(cells[1].cell), "a port is given back with the instance");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! What the status says after a plan.
 
 use super::plan::{Aim, Work};
-use super::standing::Standing;
+use super::input::Life;
+use super::standing::{Standing, report_of};
 use std::collections::BTreeSet;
 use towpath_types::ErrorCode;
-use towpath_types::spec::{InstanceVersion, RolloutPhase, Wanted};
+use towpath_types::spec::{Assignment, InstanceVersion, RolloutPhase, Wanted};
 
 /// How far the instances are from the aim.
 struct Tally {
@@ -77,8 +78,26 @@ impl Work<'_> {
             status.message.clear();
         } else {
             status.phase = RolloutPhase::Rolling;
-            status.message = explain(aim, tally);
+            let trouble = self.newest_trouble(aim);
+            self.status.message = explain(aim, tally, trouble.as_deref());
         }
+    }
+
+    /// What ails the newest of the instances that are not well.
+    fn newest_trouble(&self, aim: &Aim) -> Option<String> {
+        let ill = |life: Life| {
+            matches!(life, Life::Unhealthy | Life::Backoff | Life::CrashLoop | Life::Failed)
+        };
+        let wanted = |assignment: &&Assignment| {
+            assignment.wanted == Wanted::Run && Some(assignment.version) == aim.version
+        };
+        let mut newest: Vec<_> = self.status.assignments.iter().filter(wanted).collect();
+        newest.sort_by_key(|assignment| std::cmp::Reverse(assignment.instance));
+        let observed = newest.into_iter().filter_map(|a| report_of(self.input, a).map(|found| (a, found)));
+        observed
+            .filter(|(_, found)| ill(found.life) && !found.reason.is_empty())
+            .map(|(a, found)| format!("instance {} {}", a.ordinal, found.reason))
+            .next()
     }
 
     fn tally(&self, aim: &Aim) -> Tally {
@@ -117,7 +136,7 @@ impl Work<'_> {
 }
 
 /// For people: what is being waited for.
-fn explain(aim: &Aim, tally: &Tally) -> String {
+fn explain(aim: &Aim, tally: &Tally, trouble: Option<&str>) -> String {
     let mut parts = Vec::new();
     let serving = tally.serving + tally.moving_serving;
     if serving < aim.count as usize {
@@ -132,5 +151,9 @@ fn explain(aim: &Aim, tally: &Tally) -> String {
     if tally.draining > 0 {
         parts.push(format!("{} draining", tally.draining));
     }
-    parts.join(", ")
+    let said = parts.join(", ");
+    match trouble {
+        Some(trouble) => format!("{said}; {trouble}"),
+        None => said,
+    }
 }

@@ -169,6 +169,9 @@ fn explain(none: &NoPlace, bytes: u64, region: &str) -> String {
         NoPlace::NoCell => format!("no cell of region {region:?} has reported yet"),
         NoPlace::AllClosed => "every cell is cordoned, draining, leaving or silent".to_owned(),
         NoPlace::Busy => "the cells are starting other instances".to_owned(),
+        NoPlace::NoPort => {
+            "no cell with memory for an instance has a port left for it; give cells more `ports`, or add a cell".to_owned()
+        }
         NoPlace::NoMemory { most_bytes } => format!(
             "no cell has {} of memory left for an instance (the most is {}); lower the limit, or add a cell",
             size(bytes),

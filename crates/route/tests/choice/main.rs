@@ -11,6 +11,7 @@
 mod balancers;
 mod ejection;
 mod foreign;
+mod refused;
 mod staying;
 mod support;
 mod tiers;

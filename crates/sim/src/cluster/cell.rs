@@ -274,6 +274,7 @@ impl State {
             desired: self.desired,
             builders: Vec::new(),
             troubles: Vec::new(),
+            ports: None,
             instances: self.lives.iter().filter_map(report).collect(),
         }
     }

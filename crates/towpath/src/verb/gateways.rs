@@ -26,15 +26,7 @@ impl GatewaysArgs {
             return Ok(());
         }
         context.screen.write(&table(&gateways, context.screen.format).shown(&context.screen))?;
-        for gateway in &gateways {
-            for (item, why) in at(gateway, "refused").and_then(Value::as_object).into_iter().flatten() {
-                let why = why.as_str().unwrap_or_default();
-                context
-                    .screen
-                    .warn(format!("{} does not serve {item}: {why}", short_id(text(gateway, "id"))));
-            }
-        }
-        Ok(())
+        context.screen.write(&super::refused::on_screen(&gateways, &context.screen))
     }
 }
 

@@ -1,5 +1,6 @@
 //! `towpath routes`.
 
+use super::refused;
 use crate::api::encode;
 use crate::api::view::{flag, list, text};
 use crate::cli::client::Context;
@@ -110,7 +111,11 @@ async fn show(context: &Context, app: Option<AppName>) -> Outcome {
             Cell::new(text(route, "url")).style(Style::Name),
         ]);
     }
-    context.screen.write(&table.shown(&context.screen))
+    context.screen.write(&table.shown(&context.screen))?;
+    for route in &routes {
+        refused::warn(context, &format!("{}{}", text(route, "host"), text(route, "path")), route);
+    }
+    Ok(())
 }
 
 fn options(route: &Value) -> String {

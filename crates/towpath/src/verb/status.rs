@@ -1,6 +1,6 @@
 //! `towpath status`.
 
-use super::{cells, gateways};
+use super::{cells, gateways, refused};
 use crate::api::view::{count, flag, list, short_id, text};
 use crate::cli::client::Context;
 use crate::exit::Outcome;
@@ -31,7 +31,8 @@ impl StatusArgs {
                 context.screen.write(&format!("\n{}", table.shown(&context.screen)))?;
             }
         }
-        cells::tell_troubles(context, list(&status, "cells"))
+        cells::tell_troubles(context, list(&status, "cells"))?;
+        context.screen.write(&refused::on_screen(list(&status, "gateways"), &context.screen))
     }
 }
 

@@ -29,6 +29,6 @@ fn a_plan_that_is_not_committed_gives_everything_back_and_one_that_is_still_star
     assert_eq!(ledger.begin().starting(cell()), 1);
     ledger.started(cell(), InstanceId::mint(1, [3; 10]));
     let mut placing = ledger.begin();
-    assert_eq!((placing.starting(cell()), placing.reserved(cell())), (0, 0));
+    assert_eq!((placing.starting(cell()), placing.reserved(cell()).count), (0, 0));
     assert!(placing.inner.reserved.is_empty() && placing.inner.by_cell.is_empty());
 }

@@ -47,6 +47,7 @@ fn announce(seq: u64, instances: &[(u8, InstanceState)]) -> CellAnnounce {
         desired: Revision(0),
         builders: vec![],
         troubles: Vec::new(),
+        ports: None,
         instances: instances.iter().map(report).collect(),
     }
 }

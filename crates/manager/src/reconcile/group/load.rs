@@ -113,7 +113,7 @@ pub(super) fn load_concerns(core: &Core, name: &GroupRef, loaded: &Loaded, cells
 
 /// All cells that have been heard, with what is wanted of them and what is promised to their instances.
 pub(super) fn load_cells(core: &Core, placing: &mut Placing<'_>) -> Vec<CellView> {
-    let promised = core.cache.promised_memory();
+    let (promised, counts) = (core.cache.promised_memory(), core.cache.promised_counts());
     let wanted = core.cache.cells();
     core.soft
         .cells()
@@ -121,6 +121,8 @@ pub(super) fn load_cells(core: &Core, placing: &mut Placing<'_>) -> Vec<CellView
         .map(|heard| {
             let announce = &heard.announce;
             let stored = promised.get(&announce.cell).copied().unwrap_or_default();
+            let count = counts.get(&announce.cell).copied().unwrap_or_default();
+            let taken = placing.reserved(announce.cell);
             let spec = wanted.get(&announce.cell);
             let scheduling = spec.map(|spec| spec.scheduling).unwrap_or_default();
             CellView {
@@ -134,7 +136,9 @@ pub(super) fn load_cells(core: &Core, placing: &mut Placing<'_>) -> Vec<CellView
                 memory_bytes: announce.memory_bytes,
                 overcommit: spec.and_then(|spec| spec.overcommit),
                 starting: placing.starting(announce.cell).max(heard.starting),
-                promised_bytes: stored.saturating_add(placing.reserved(announce.cell)),
+                promised_bytes: stored.saturating_add(taken.bytes),
+                ports: announce.ports.unwrap_or(u32::MAX),
+                promised_count: count.saturating_add(taken.count),
                 load: f64::from(announce.host.cpu.max(announce.host.mem)),
             }
         })

@@ -46,6 +46,7 @@ fn announce() -> CellAnnounce {
         desired: Revision(0),
         builders: vec![],
         troubles: Vec::new(),
+        ports: None,
         instances: vec![],
     }
 }
@@ -232,6 +233,19 @@ async fn what_two_managers_promised_twice_is_taken_back_by_the_owner_of_the_newe
     assert_eq!(table.core.cache.group(&other).unwrap().status.assignments, []);
     assert_eq!(table.core.cache.group(&other).unwrap().status.code, Some(ErrorCode::NoRoom));
     assert_eq!(table.core.cache.group(&table.group).unwrap().status.assignments.len(), 2);
+}
+
+#[tokio::test]
+async fn a_cell_whose_ports_are_taken_gets_no_instance_and_the_group_says_so() {
+    let mut table = Table::new().await;
+    table.core.soft.hear_cell(CellAnnounce { ports: Some(1), ..announce() });
+    table.reconcile().await;
+    table.see().await;
+    table.reconcile().await;
+    let (_, status) = table.stored().await;
+    assert_eq!((status.assignments.len(), status.phase), (1, RolloutPhase::Waiting));
+    assert_eq!(status.code, Some(ErrorCode::NoRoom));
+    assert!(status.message.contains("port"), "{}", status.message);
 }
 
 #[tokio::test]

@@ -293,6 +293,7 @@ fn announce(cell: CellId, state: &Mutex<State>) -> CellAnnounce {
         desired: state.desired,
         builders: vec![],
         troubles: Vec::new(),
+        ports: None,
         instances: state.states.iter().filter_map(report).collect(),
     }
 }

@@ -23,6 +23,8 @@ struct State {
     /// Requests that draining instances still have.
     in_flight: u64,
     deaf: bool,
+    /// What it cannot use, and why.
+    refused: BTreeMap<String, String>,
     snapshots: u32,
     deltas: Vec<GatewayDelta>,
 }
@@ -68,6 +70,11 @@ impl FakeGateway {
     /// Does not hear cells any more, but reports on; or hears again.
     pub(crate) fn deafen(&self, deaf: bool) {
         self.state.lock().unwrap().deaf = deaf;
+    }
+
+    /// Has something against an item from now on.
+    pub(crate) fn refuse(&self, item: &str, why: &str) {
+        self.state.lock().unwrap().refused.insert(item.into(), why.into());
     }
 
     /// How many requests each draining instance still has.
@@ -189,7 +196,7 @@ fn report(gateway: GatewayId, state: &State) -> GatewayReport {
         revision: state.revision,
         heard: state.heard.clone(),
         draining: state.draining.iter().map(busy).filter(|(_, requests)| *requests > 0).collect(),
-        refused: BTreeMap::new(),
+        refused: state.refused.clone(),
         leaving: false,
     }
 }

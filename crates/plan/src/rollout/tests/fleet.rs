@@ -58,6 +58,8 @@ impl Fleet {
                 memory_bytes: 1_200 * MIB,
                 overcommit: None,
                 promised_bytes: 0,
+                ports: u32::MAX,
+                promised_count: 0,
                 starting: 0,
                 load: 0.0,
             }

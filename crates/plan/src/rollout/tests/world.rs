@@ -206,6 +206,8 @@ impl World {
                 memory_bytes: cell.memory,
                 overcommit: None,
                 promised_bytes: self.promised(cell.id),
+                ports: u32::MAX,
+                promised_count: 0,
                 starting: 0,
                 load: 0.0,
             })

@@ -63,6 +63,7 @@ impl PolicyArgs {
         for (title, value) in lines(&space) {
             context.screen.line(format!("{}{value}", name(title)))?;
         }
+        crate::verb::refused::warn(context, "this policy", &space);
         Ok(())
     }
 
