@@ -69,14 +69,21 @@ def page(headers):
     """The page, as text, with the parts that the other services gave."""
     catalogue = call("catalogue", "/products", headers)
     orders = call("orders", "/orders", headers)
-    served = {"front": {"lane": LANE, "instance": INSTANCE}, "catalogue": catalogue.get("served"), "orders": orders.get("served")}
+    served = {
+        "front": {"lane": LANE, "instance": INSTANCE},
+        "catalogue": catalogue.get("served"),
+        "orders": orders.get("served"),
+        # Two hops away: who served those that served us.
+        "catalogue > orders": catalogue.get("orders", {}).get("served"),
+        "orders > catalogue": orders.get("catalogue", {}).get("served"),
+    }
     products = catalogue.get("products", [])
     return served, PAGE.format(
         headline=html.escape(catalogue.get("headline", catalogue.get("error", ""))),
         rows="".join(f"<tr><td>{html.escape(p['name'])}</td><td>{price(p)}</td></tr>" for p in products),
         orders=html.escape(orders.get("error") or f"{orders.get('count', 0)} orders so far."),
         served=" ".join(
-            f'<span class="tag{"" if by["lane"] == "base" else " feature"}">{name} · {html.escape(by["lane"])} · {html.escape(by["instance"])}</span>'
+            f'<span class="tag{"" if by["lane"] == "base" else " feature"}">{html.escape(name)} · {html.escape(by["lane"])} · {html.escape(by["instance"])}</span>'
             for name, by in served.items()
             if by
         ),

@@ -1,4 +1,5 @@
-// The shop's orders: counts them. Standard library only.
+// The shop's orders: counts them, under the headline of the catalogue. Calls that through the gateway and passes lane, baggage and
+// trace context on. Standard library only.
 package main
 
 import (
@@ -17,6 +18,10 @@ import (
 
 var count atomic.Int64
 
+var passedOn = []string{"towpath-lane", "baggage", "traceparent", "tracestate", "x-request-id"}
+
+var client = &http.Client{Timeout: 2 * time.Second}
+
 // setting is an environment variable, or what stands in for it outside the platform.
 func setting(name, otherwise string) string {
 	if value := os.Getenv(name); value != "" {
@@ -34,6 +39,40 @@ func served() map[string]string {
 	return map[string]string{"lane": setting("TOWPATH_LANE", "base"), "instance": instance}
 }
 
+// call asks another service of the shop; an error becomes part of the answer, not a failure of it.
+func call(service, path string, asked *http.Request) map[string]any {
+	failed := func(err any) map[string]any { return map[string]any{"error": fmt.Sprint(service, ": ", err)} }
+	request, err := http.NewRequestWithContext(asked.Context(), http.MethodGet, setting("TOWPATH_GATEWAY", "http://127.0.0.1:8080")+path, nil)
+	if err != nil {
+		return failed(err)
+	}
+	request.Host = service + "." + setting("TOWPATH_DOMAIN", "localhost")
+	for _, name := range passedOn {
+		for _, value := range asked.Header.Values(name) {
+			request.Header.Add(name, value)
+		}
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return failed(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode >= 400 {
+		return failed(answer.Status)
+	}
+	var found map[string]any
+	if err := json.NewDecoder(answer.Body).Decode(&found); err != nil {
+		return failed(err)
+	}
+	return found
+}
+
+// counted answers with how many orders there are, and nothing of others.
+func counted(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"count": count.Load(), "served": served()})
+}
+
 func orders(w http.ResponseWriter, r *http.Request) {
 	status, now := http.StatusOK, count.Load()
 	switch r.Method {
@@ -44,14 +83,16 @@ func orders(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "GET or POST", http.StatusMethodNotAllowed)
 		return
 	}
+	catalogue := call("catalogue", "/headline", r)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"count": now, "served": served()})
+	_ = json.NewEncoder(w).Encode(map[string]any{"count": now, "catalogue": catalogue, "served": served()})
 }
 
 func main() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/orders", orders)
+	mux.HandleFunc("/count", counted)
 	server := &http.Server{Addr: ":" + setting("PORT", "8002"), Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second}
 
 	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

@@ -119,6 +119,7 @@ impl LightCell {
             desired: self.desired,
             builders: Vec::new(),
             troubles: Vec::new(),
+            ports: None,
             instances: self.lives.values().map(told).collect(),
         }
     }
