@@ -237,7 +237,7 @@ async fn what_two_managers_promised_twice_is_taken_back_by_the_owner_of_the_newe
 
 #[tokio::test]
 async fn a_cell_whose_ports_are_taken_gets_no_instance_and_the_group_says_so() {
-    let mut table = Table::new().await;
+    let table = Table::new().await;
     table.core.soft.hear_cell(CellAnnounce { ports: Some(1), ..announce() });
     table.reconcile().await;
     table.see().await;
