@@ -1,7 +1,7 @@
 //! What the status says after a plan.
 
-use super::plan::{Aim, Work};
 use super::input::Life;
+use super::plan::{Aim, Work};
 use super::standing::{Standing, report_of};
 use std::collections::BTreeSet;
 use towpath_types::ErrorCode;
@@ -85,9 +85,8 @@ impl Work<'_> {
 
     /// What ails the newest of the instances that are not well.
     fn newest_trouble(&self, aim: &Aim) -> Option<String> {
-        let ill = |life: Life| {
-            matches!(life, Life::Unhealthy | Life::Backoff | Life::CrashLoop | Life::Failed)
-        };
+        let ill =
+            |life: Life| matches!(life, Life::Unhealthy | Life::Backoff | Life::CrashLoop | Life::Failed);
         let wanted = |assignment: &&Assignment| {
             assignment.wanted == Wanted::Run && Some(assignment.version) == aim.version
         };
