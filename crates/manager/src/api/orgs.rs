@@ -289,7 +289,7 @@ pub(crate) async fn list_spaces(
     let items = spaces
         .iter()
         .filter(|record| seen(record))
-        .filter_map(|record| super::view::SpaceView::new(record))
+        .filter_map(|record| super::view::SpaceView::new(&state.core, record))
         .collect();
     Ok(read_answer(read.stale, &List { items, next: None, revision: state.core.cache.revision() }))
 }
@@ -321,7 +321,7 @@ pub(crate) async fn put_space(
         })
         .await?;
     let record = first(&commit)?;
-    let view = super::view::SpaceView::new(record).ok_or_else(|| unreadable(record))?;
+    let view = super::view::SpaceView::new(&state.core, record).ok_or_else(|| unreadable(record))?;
     let response = written(created, record.revision, &view);
     Ok(state.changed(response, commit.revision, None, None).await)
 }

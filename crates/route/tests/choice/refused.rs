@@ -27,7 +27,7 @@ fn a_policy_that_cannot_be_used_hides_no_lane() {
     let space = |header: &str, names: &[&str]| Change::PutSpace {
         space: SpaceRef::first(),
         policy: LanePolicy { header: header.into(), ..LanePolicy::default() },
-        names: names.iter().map(|name| LaneName::new(*name).unwrap()).collect(),
+        names: names.iter().map(|name| LaneName::new(name).unwrap()).collect(),
         local: vec![],
     };
     let app: AppRef = crate::support::app();

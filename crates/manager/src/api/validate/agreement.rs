@@ -126,7 +126,7 @@ proptest! {
         let mut errors = Vec::new();
         upstream("upstream", &spec, &mut errors);
         if errors.is_empty() {
-            let change = Change::PutApp { app: app(), upstream: spec, stopped: false, lanes: vec![] };
+            let change = Change::PutApp { app: app(), upstream: spec, stopped: false, base_stopped: false, lanes: vec![] };
             prop_assert_eq!(refused(change), Vec::<String>::new());
         }
     }
