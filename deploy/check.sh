@@ -24,7 +24,7 @@ if command -v nats-server >/dev/null; then
 fi
 
 if python3 -c 'import yaml' 2>/dev/null; then
-  NATS_PASSWORD=p POSTGRES_PASSWORD=p python3 - "$towpath" <<'PYTHON'
+  NATS_PASSWORD=p POSTGRES_PASSWORD=p STICKY_KEY=k python3 - "$towpath" <<'PYTHON'
 import os, re, subprocess, sys, tempfile, yaml
 compose = yaml.safe_load(open("compose.yaml"))
 services, volumes = compose["services"], compose["volumes"]
@@ -35,6 +35,8 @@ for name, service in services.items():
     for volume in service.get("volumes", []):
         source = volume.split(":")[0]
         assert os.path.exists(source) if source.startswith(".") else source in volumes, (name, volume)
+keys = {services[name]["environment"]["TOWPATH_GATEWAY_STICKY_KEY"] for name in services if name.startswith("gateway-")}
+assert keys == {"/run/secrets/sticky-key"} and compose["secrets"]["sticky-key"], keys
 # Each role's own settings check reads what it is given.
 fill = lambda text: re.sub(r"\$\{(\w+):\?\}", lambda m: os.environ[m[1]], text)
 checked = 0

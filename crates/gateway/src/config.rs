@@ -16,6 +16,9 @@ pub struct GatewayConfig {
     pub admin: Option<String>,
     /// Directory for the gateway's id, its snapshot, its key for sticky cookies and the access log.
     pub data_dir: PathBuf,
+    /// File with the key for sticky cookies (32 bytes, or 64 hex digits) that all gateways of a cluster share; absent = one of its
+    /// own, made at the first start.
+    pub sticky_key: Option<PathBuf>,
     /// Where this gateway stands.
     pub place: Place,
     /// Worker threads; 0 = one a core.
@@ -118,6 +121,7 @@ impl Default for GatewayConfig {
             tls: Vec::new(),
             admin: None,
             data_dir: PathBuf::from("gateway"),
+            sticky_key: None,
             place: Place::default(),
             workers: 0,
             trusted: Vec::new(),

@@ -56,6 +56,15 @@ pub enum GatewayError {
         #[source]
         source: io::Error,
     },
+    /// The shared key of sticky cookies cannot be used.
+    #[error("sticky_key: the file {path} cannot be used")]
+    StickyKey {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: io::Error,
+    },
     /// A certificate or key cannot be used.
     #[error("a TLS listener cannot be set up")]
     Tls(#[from] crate::client::tls::TlsError),
@@ -87,7 +96,11 @@ impl Gateway {
         let listeners = bound.iter().map(url).collect();
         let (admin, admin_address) = bind_admin(&settings)?;
         let identity = Identity::load(&settings.data_dir).map_err(data_dir)?;
-        let sticky = StickyKey::load(&settings.data_dir).map_err(data_dir)?;
+        let sticky = match &settings.sticky_key {
+            Some(path) => StickyKey::shared(path)
+                .map_err(|source| GatewayError::StickyKey { path: path.clone(), source })?,
+            None => StickyKey::load(&settings.data_dir).map_err(data_dir)?,
+        };
         let vital = Vital::default();
         let log = access_log::start(&settings.access_log, &settings.data_dir, &vital).map_err(data_dir)?;
         let registry = Arc::new(Registry::new(settings.workers));

@@ -21,6 +21,8 @@ pub struct GatewaySettings {
     pub admin: Option<SocketAddr>,
     /// Directory for id, snapshot, key and access log.
     pub data_dir: PathBuf,
+    /// File with the key for sticky cookies; absent = one of its own in the data directory.
+    pub sticky_key: Option<PathBuf>,
     /// Where this gateway stands.
     pub place: Place,
     /// Worker threads, at least one.
@@ -178,6 +180,7 @@ impl GatewayConfig {
             tls,
             admin,
             data_dir: self.data_dir,
+            sticky_key: self.sticky_key,
             place: self.place,
             workers: if self.workers == 0 { cores() } else { self.workers },
             trusted,
@@ -199,6 +202,7 @@ impl GatewaySettings {
             tls: Vec::new(),
             admin: None,
             data_dir: data_dir.into(),
+            sticky_key: None,
             place: Place::default(),
             workers: cores(),
             trusted: Vec::new(),

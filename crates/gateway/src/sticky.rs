@@ -45,7 +45,20 @@ impl StickyKey {
         Hmac::new_from_slice(key).map(Self).map_err(io::Error::other)
     }
 
-    /// The key in `sticky.key`, made at the first start. Gateways that share a key file share sessions.
+    /// The key in a file that gateways of a cluster share: 32 bytes, or 64 hex digits as text. It is never made here: each would
+    /// make its own.
+    pub(crate) fn shared(path: &Path) -> io::Result<Self> {
+        let bytes = std::fs::read(path)?;
+        let key = match <[u8; 32]>::try_from(bytes.as_slice()) {
+            Ok(key) => Some(key),
+            Err(_) => std::str::from_utf8(bytes.trim_ascii()).ok().and_then(from_hex),
+        };
+        let wrong =
+            || io::Error::other(format!("it has {} bytes; 32, or 64 hex digits, are right", bytes.len()));
+        Self::new(&key.ok_or_else(wrong)?)
+    }
+
+    /// The key in `sticky.key`, made at the first start.
     pub(crate) fn load(data_dir: &Path) -> io::Result<Self> {
         let path = data_dir.join("sticky.key");
         let key = match files::read_own(&path)? {
@@ -148,6 +161,17 @@ impl StickyKey {
     }
 }
 
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut key = [0; 32];
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, at) in key.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(key)
+}
+
 fn uuid_bytes() -> [u8; 16] {
     // 122 random bits each; two of them are more than the 128 that are needed.
     *uuid::Uuid::new_v4().as_bytes()
@@ -226,6 +250,25 @@ mod tests {
         let instance = InstanceId::mint(5, [9; 10]);
         let value = first.seal(&app("a"), instance, b"");
         assert_eq!(second.open(&app("a"), value.as_bytes()).map(|named| named.instance), Some(instance));
+    }
+
+    #[test]
+    fn a_shared_key_is_bytes_or_hex_and_never_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        assert_eq!(StickyKey::shared(&path).map(drop).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!path.exists());
+        let instance = InstanceId::mint(5, [9; 10]);
+        std::fs::write(&path, [0xab; 32]).unwrap();
+        let value = StickyKey::shared(&path).unwrap().seal(&app("a"), instance, b"");
+        std::fs::write(&path, format!("{}\n", "Ab".repeat(32))).unwrap();
+        let named = StickyKey::shared(&path).unwrap().open(&app("a"), value.as_bytes());
+        assert_eq!(named.map(|named| named.instance), Some(instance));
+        for wrong in ["", "short", &"+f".repeat(32), &"ab".repeat(31), &"ä".repeat(32)] {
+            std::fs::write(&path, wrong).unwrap();
+            let error = StickyKey::shared(&path).map(drop).unwrap_err().to_string();
+            assert!(error.contains("64 hex digits"), "{wrong}: {error}");
+        }
     }
 
     #[test]

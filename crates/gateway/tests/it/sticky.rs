@@ -69,3 +69,31 @@ async fn the_cookie_follows_the_apps_session_and_holds_the_client() {
     assert_eq!(both.header("x-app"), answer.header("x-app"), "the first that is there counts");
     assert!(both.all("set-cookie").is_empty());
 }
+
+#[tokio::test]
+async fn a_session_stays_where_it_is_when_the_client_comes_by_another_gateway_with_the_same_key() {
+    let (one, two) = (app("one"), app("two"));
+    let world = World::new()
+        .app("shop", json!({"balancer": "roundrobin"}))
+        .instance("shop", one.address)
+        .instance("shop", two.address);
+    let keys = towpath_testkit::temp_dir();
+    let key = keys.path().join("sticky.key");
+    std::fs::write(&key, "5a".repeat(32)).unwrap();
+    let shared = || {
+        let key = key.clone();
+        move |settings: &mut towpath_gateway::GatewaySettings| settings.sticky_key = Some(key)
+    };
+    let gateways =
+        [Rig::start_with(world.clone(), shared(), None).await, Rig::start_with(world, shared(), None).await];
+    let login = gateways[0].get("shop.localhost", "/login");
+    let home = login.header("x-app").unwrap().to_owned();
+    let cookie = login.all("set-cookie")[1].split(';').next().unwrap().to_owned();
+    for turn in 0..8 {
+        let request =
+            format!("GET / HTTP/1.1\r\nHost: shop.localhost\r\nCookie: JSESSIONID=1; {cookie}\r\n\r\n");
+        let answer = gateways[turn % 2].client().request(&request);
+        assert_eq!(answer.header("x-app"), Some(home.as_str()), "{turn}");
+        assert!(answer.all("set-cookie").is_empty(), "it needs no new cookie");
+    }
+}

@@ -18,6 +18,7 @@ pub(super) fn read(fields: &Fields<'_>) -> GatewayConfig {
         admin: fields.text("admin").and_then(|text| address(fields, "admin", &text)),
         workers: count(fields, "workers", 1..=1024, default.workers),
         trusted: fields.texts("trusted").unwrap_or_default(),
+        sticky_key: fields.text("sticky_key").map(PathBuf::from),
         access_log: fields.table("access_log").map(access_log).unwrap_or_default(),
         limits: fields.table("limits").map(limits).unwrap_or_default(),
         timeouts: fields.table("timeouts").map(timeouts).unwrap_or_default(),

@@ -36,6 +36,7 @@ pub(crate) const KEYS: &[Key] = &[
     one("gateway.workers", "TOWPATH_GATEWAY_WORKERS"),
     one("gateway.admin", "TOWPATH_GATEWAY_ADMIN"),
     one("gateway.url", "TOWPATH_GATEWAY_URL"),
+    one("gateway.sticky_key", "TOWPATH_GATEWAY_STICKY_KEY"),
     one("cell.address", "TOWPATH_CELL_ADDRESS"),
     Key { path: "cell.api", env: "TOWPATH_API", list: true },
     one("cell.token_file", "TOWPATH_CELL_TOKEN_FILE"),
