@@ -78,6 +78,13 @@ impl Answers {
         }
     }
 
+    /// It serves, so it is healthy; but with how fresh a knowledge is worth a word.
+    fn word_of_health(&self) -> String {
+        let now = crate::clock::now_ms();
+        let complaints = self.registry.sources().map(|sources| sources.complaints(now)).unwrap_or_default();
+        if complaints.is_empty() { "ok\n".to_owned() } else { format!("ok, but {}\n", complaints.join("; ")) }
+    }
+
     fn answer<B>(&self, request: &http::Request<B>) -> Response<Full<bytes::Bytes>> {
         let reading = matches!(*request.method(), Method::GET | Method::HEAD);
         let (status, text) = match request.uri().path() {
@@ -90,7 +97,7 @@ impl Answers {
                 None if !self.table.view().loaded => {
                     (StatusCode::SERVICE_UNAVAILABLE, "no routing table yet\n".to_owned())
                 }
-                None => (StatusCode::OK, "ok\n".to_owned()),
+                None => (StatusCode::OK, self.word_of_health()),
             },
             "/metrics" | "/healthz" => (StatusCode::METHOD_NOT_ALLOWED, "use GET\n".to_owned()),
             _ => (StatusCode::NOT_FOUND, "there are /metrics and /healthz here\n".to_owned()),

@@ -16,7 +16,7 @@ mod tests;
 pub(crate) use identity::Identity;
 
 use crate::clock;
-use crate::metrics::Registry;
+use crate::metrics::{Registry, Sources};
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::{SharedTable, View};
@@ -117,6 +117,7 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         state: parts.state,
         sticky: parts.sticky,
         vital: parts.vital.clone(),
+        registry: parts.registry,
         draining: BTreeMap::new(),
         feed: Feed::default(),
         dirty: false,
@@ -124,6 +125,7 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         written: Instant::now(),
         writing: None,
         up_since_ms: None,
+        bus_up: (false, clock::now_ms()),
         managers_ms: None,
         leaving: false,
         bus,
@@ -145,6 +147,7 @@ struct Control {
     state: State,
     sticky: StickyKey,
     vital: Vital,
+    registry: Arc<Registry>,
     bus: Arc<dyn Bus>,
     /// In flight to draining instances, as last reported.
     draining: BTreeMap<InstanceId, u64>,
@@ -157,6 +160,8 @@ struct Control {
     /// The write of the file that is under way: one at most, or an older one could come last.
     writing: Option<JoinHandle<bool>>,
     up_since_ms: Option<u64>,
+    /// Whether the bus is up, and since when that is so.
+    bus_up: (bool, u64),
     /// When a manager was last heard.
     managers_ms: Option<u64>,
     leaving: bool,
@@ -233,6 +238,24 @@ impl Control {
             BusState::Up => self.up_since_ms.or(Some(clock::now_ms())),
             BusState::Down => None,
         };
+        if (state == BusState::Up) != self.bus_up.0 {
+            self.bus_up = (state == BusState::Up, clock::now_ms());
+        }
+        self.note_sources();
+    }
+
+    /// Tells scrapes how fresh all this is.
+    fn note_sources(&self) {
+        let (cells, stale, announce_ms) = self.state.cells_heard();
+        self.registry.note_sources(Sources {
+            bus_up: self.bus_up.0,
+            bus_since_ms: self.bus_up.1,
+            managers_ms: self.managers_ms,
+            announce_ms,
+            cells,
+            stale,
+            refused: self.state.refused().len(),
+        });
     }
 
     fn start_loading(&mut self, loaded: &mpsc::Sender<fetch::Loaded>) {
@@ -326,6 +349,7 @@ impl Control {
         if self.state.expire(clock::now_ms(), self.up_since_ms, self.managers_ms) {
             (self.changed, self.dirty) = (true, true);
         }
+        self.note_sources();
         self.changed |= self.draining != self.in_flight_to_draining();
         let writing = self.writing.as_ref().is_some_and(|writing| !writing.is_finished());
         if !writing && self.written.elapsed() >= SNAPSHOT_INTERVAL {

@@ -97,6 +97,12 @@ impl State {
         &self.refused
     }
 
+    /// How many cells are known, how many of them are stale, and when one was last heard.
+    pub(crate) fn cells_heard(&self) -> (usize, usize, Option<u64>) {
+        let stale = self.cells.values().filter(|cell| cell.stale).count();
+        (self.cells.len(), stale, self.cells.values().map(|cell| cell.heard_ms).max())
+    }
+
     /// How far each cell was heard.
     pub(crate) fn heard(&self) -> BTreeMap<CellId, Heard> {
         let heard =

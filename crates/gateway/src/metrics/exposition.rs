@@ -22,6 +22,9 @@ pub(crate) fn render(registry: &Registry, table: &Table, revision: u64) -> Strin
     ] {
         let _ = writeln!(out, "# TYPE {name} gauge\n{name} {value}");
     }
+    if let Some(sources) = registry.sources() {
+        sources.render(&mut out, crate::clock::now_ms());
+    }
     endpoints(&mut out, table.endpoints());
     out
 }
@@ -94,7 +97,7 @@ impl Sum {
 }
 
 /// Microseconds as seconds, exact and without trailing zeros.
-fn seconds(us: u64) -> String {
+pub(super) fn seconds(us: u64) -> String {
     let text = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -153,6 +156,33 @@ mod tests {
             "towpath_gateway_table_revision 7",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_name_is_in_the_guide() {
+        let registry = Registry::new(1);
+        let app = registry
+            .add_app(towpath_types::AppRef::new(&towpath_types::SpaceRef::first(), "shop".parse().unwrap()));
+        app.requests.add(200, 1, 1, 1);
+        registry.worker(0).requests.add(200, 1, 1, 1);
+        registry.note_sources(super::super::Sources {
+            bus_up: true,
+            bus_since_ms: 0,
+            managers_ms: Some(0),
+            announce_ms: Some(0),
+            cells: 0,
+            stale: 0,
+            refused: 0,
+        });
+        let guide = include_str!("../../../../docs/guide/metrics.md");
+        let text = render(&registry, &Table::new(towpath_types::Place::default()), 7);
+        for line in text.lines() {
+            let name = line.strip_prefix("# TYPE ").unwrap_or(line);
+            let name = name.split([' ', '{']).next().unwrap();
+            let family = ["_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            let written = family.map_or_else(|| name.to_owned(), |family| format!("{family}_bucket"));
+            assert!(guide.contains(&written), "{written} is not in docs/guide/metrics.md");
         }
     }
 }

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use towpath_types::{AppRef, ErrorCode};
 
 mod exposition;
+mod sources;
 
 pub(crate) use exposition::render;
+pub(crate) use sources::Sources;
 
 /// A counter with one writing thread.
 #[derive(Debug, Default)]
@@ -155,12 +157,28 @@ pub(crate) const APPS_MAX: usize = 2_000;
 pub(crate) struct Registry {
     workers: Vec<Arc<WorkerMetrics>>,
     apps: Mutex<Vec<Arc<AppMetrics>>>,
+    /// `None` = there is no bus to hear anything by.
+    sources: Mutex<Option<Sources>>,
 }
 
 impl Registry {
     /// Counters for so many workers.
     pub(crate) fn new(workers: usize) -> Self {
-        Self { workers: (0..workers).map(|_| Arc::default()).collect(), apps: Mutex::default() }
+        Self {
+            workers: (0..workers).map(|_| Arc::default()).collect(),
+            apps: Mutex::default(),
+            sources: Mutex::default(),
+        }
+    }
+
+    /// How fresh the gateway's knowledge is.
+    pub(crate) fn sources(&self) -> Option<Sources> {
+        *self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how fresh the gateway's knowledge is.
+    pub(crate) fn note_sources(&self, sources: Sources) {
+        *self.sources.lock().unwrap_or_else(PoisonError::into_inner) = Some(sources);
     }
 
     /// The counters of one worker.

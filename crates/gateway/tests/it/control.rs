@@ -456,3 +456,28 @@ async fn a_leaving_gateway_says_so() {
     others.report("the goodbye", |report| report.leaving).await;
     stopping.await.unwrap();
 }
+
+#[tokio::test]
+async fn a_bus_that_is_down_shows_in_the_metrics_and_in_the_word_of_health() {
+    let app = HttpApp::start("a");
+    let world = World::new().app("shop", json!({})).instance("shop", app.address());
+    let mut others = Others::start(&world, 5).await;
+    let rig = others.rig().await;
+    others.report("the snapshot", |report| report.revision == Revision(5)).await;
+    others.announce(&announce(&world, 1, json!({}))).await;
+    others.report("the announcement", |report| !report.heard.is_empty()).await;
+    let shows = |name: &'static str, value: f64| {
+        let rig = &rig;
+        async move {
+            wait::poll_until(PATIENCE, name, || ((rig.metric(name) - value).abs() < 0.1).then_some(())).await;
+        }
+    };
+    shows("towpath_gateway_bus_up", 1.0).await;
+    shows("towpath_gateway_cells", 1.0).await;
+    others.bus.set_state(BusState::Down);
+    shows("towpath_gateway_bus_up", 0.0).await;
+    let admin = rig.gateway.as_ref().unwrap().admin_address().unwrap();
+    let health = crate::support::Client::connect(admin).request("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(health.status, 200, "it serves on");
+    assert!(health.text().starts_with("ok, but the bus has been down for "), "{}", health.text());
+}
