@@ -75,7 +75,8 @@ fn table() -> &'static Table {
             Change::PutApp {
                 app: app.clone(),
                 upstream: UpstreamSpec::default(),
-                stopped: false, base_stopped: false,
+                stopped: false,
+                base_stopped: false,
                 lanes: lanes.clone(),
             },
             route("a.test", "/"),

@@ -16,6 +16,8 @@ mod control;
 mod deadline;
 mod descriptors;
 mod files;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod gateway;
 mod local_exec;
 mod metrics;

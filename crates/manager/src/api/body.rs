@@ -229,6 +229,9 @@ fn plain(error: &serde_json::Error, place: &[Step]) -> String {
 }
 
 #[cfg(test)]
+mod foreign;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -143,3 +143,21 @@ proptest! {
         let _ = parse(&Bytes::from(bytes), &Method::GET, HeaderMap::new());
     }
 }
+
+#[test]
+fn an_answer_in_pieces_is_read_like_a_whole_one() {
+    use super::whole::{Answer, read_answer};
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx: y\r\n\r\n";
+    for (text, wanted) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcd", Answer::Whole(200, b"abc".to_vec(), 0)),
+        (chunked, Answer::Whole(200, b"abc".to_vec(), 1)),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", Answer::Unfinished(200, b"ab".to_vec())),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 3", Answer::Headless),
+        ("HTTP/1.1 abc\r\n\r\n", Answer::BadHead),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\naX", Answer::BadBody(200, b"a".to_vec())),
+    ] {
+        for step in 1..=text.len() {
+            assert_eq!(read_answer(false, text.as_bytes(), step), wanted, "{step}: {text}");
+        }
+    }
+}
