@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use towpath_bus::Bus;
 use towpath_types::load::HostLoad;
 use towpath_types::{CellId, Incarnation, Revision};
-use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellAnnounce};
+use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellAnnounce, InstanceReport};
 use towpath_wire::subject;
 
 /// A change is told at once, unless something was told less than this ago: then with all that changes until it is over.
@@ -55,6 +55,13 @@ impl Announcer {
         }
     }
 
+    /// All instances, with the weight that this cell gives them.
+    fn instances(&self) -> Vec<InstanceReport> {
+        let mut reports = self.board.reports();
+        reports.iter_mut().for_each(|report| report.weight = self.settings.weight);
+        reports
+    }
+
     /// Announces now.
     pub(crate) async fn announce(&self, leaving: bool) {
         let mut seq = self.seq.lock().await;
@@ -75,8 +82,9 @@ impl Announcer {
             desired: Revision(self.desired.load(Ordering::Relaxed)),
             builders: self.builders.clone(),
             troubles: self.troubles.told(),
-            instances: self.board.reports(),
+            instances: self.instances(),
             ports: u32::try_from(self.settings.ports.len()).ok(),
+            priority: self.settings.priority,
         };
         let payload = Bytes::from(towpath_wire::encode(&announce));
         if let Err(error) = self.bus.publish(&subject::cell_announce(self.cell), payload).await {
@@ -101,7 +109,12 @@ mod tests {
         let announcer = Arc::new(Announcer {
             cell,
             incarnation: Incarnation(1),
-            settings: Arc::new(CellSettings::new("/d", "http://127.0.0.1:1", "t")),
+            settings: Arc::new(CellSettings {
+                weight: 250,
+                priority: 3,
+                ports: 20_000..=20_009,
+                ..CellSettings::new("/d", "http://127.0.0.1:1", "t")
+            }),
             driver: "process",
             memory_bytes: 1,
             builders: Vec::new(),
@@ -129,7 +142,9 @@ mod tests {
                     let announce: CellAnnounce = towpath_wire::decode(&message.payload).unwrap();
                     assert!(announce.seq > last, "in order");
                     last = announce.seq;
+                    assert_eq!((announce.priority, announce.ports), (3, Some(10)));
                     let report = &announce.instances[0];
+                    assert_eq!(report.weight, 250);
                     if (report.state, report.restarts) == (InstanceState::Ready, restarts) {
                         return;
                     }

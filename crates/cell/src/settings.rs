@@ -34,6 +34,10 @@ pub struct CellSettings {
     pub memory: Option<ByteSize>,
     /// Ports of instances. Keep it off the kernel's ephemeral range.
     pub ports: RangeInclusive<u16>,
+    /// Balancing weight of its instances: a machine of twice the usual strength has 200; 0 takes no requests.
+    pub weight: u32,
+    /// Its instances are asked before those of cells with a lower one, wherever these are.
+    pub priority: i32,
     /// Users of instances and builds, one each, when the cell is root. `None`: the cell's own user.
     pub uids: Option<RangeInclusive<u32>>,
     /// Unpacked artifacts that no instance uses are kept up to this size.
@@ -136,6 +140,8 @@ impl CellSettings {
             path: default_path(),
             memory: None,
             ports: 20_000..=29_999,
+            weight: 100,
+            priority: 0,
             uids: Some(200_000..=265_535),
             artifact_cache: ByteSize(4 << 30),
             disk_reserve: ByteSize::mib(256),

@@ -144,6 +144,10 @@ pub(crate) struct CellSettings {
     pub(crate) disk_reserve: Option<ByteSize>,
     /// Leave the instances running at the end.
     pub(crate) keep_instances: bool,
+    /// Balancing weight of its instances.
+    pub(crate) weight: u32,
+    /// Priority of its instances.
+    pub(crate) priority: i32,
 }
 
 /// How NATS is reached.

@@ -48,6 +48,13 @@ pub struct CellAnnounce {
     /// How many instances it has ports for at once; absent = it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<u32>,
+    /// Its instances are asked before those of lower priorities, wherever these are; 0 is normal.
+    #[serde(default, skip_serializing_if = "is_normal")]
+    pub priority: i32,
+}
+
+fn is_normal(priority: &i32) -> bool {
+    *priority == 0
 }
 
 /// Interval of announcements in milliseconds.

@@ -120,6 +120,7 @@ fn cell_messages() {
             builders: vec!["python".into()],
             troubles: Vec::new(),
             ports: None,
+            priority: 0,
             instances: vec![report],
         },
     );

@@ -326,7 +326,14 @@ fn text_of(key: &ItemKey) -> String {
 /// Whether two announcements of a cell say the same but for loads and the like.
 fn serve_the_same(one: &CellAnnounce, other: &CellAnnounce) -> bool {
     let place = |cell: &CellAnnounce| {
-        (cell.incarnation, cell.place.clone(), cell.address.clone(), cell.leaving, cell.desired)
+        (
+            cell.incarnation,
+            cell.place.clone(),
+            cell.address.clone(),
+            cell.leaving,
+            cell.desired,
+            cell.priority,
+        )
     };
     let same = |(one, other): (&InstanceReport, &InstanceReport)| {
         one.instance == other.instance
@@ -345,7 +352,7 @@ fn serve_the_same(one: &CellAnnounce, other: &CellAnnounce) -> bool {
         && one.instances.iter().zip(&other.instances).all(same)
 }
 
-fn endpoint(cell: &CellAnnounce, instance: &InstanceReport) -> Option<EndpointSpec> {
+pub(super) fn endpoint(cell: &CellAnnounce, instance: &InstanceReport) -> Option<EndpointSpec> {
     let draining = instance.state == InstanceState::Draining;
     if instance.port == 0 || !(draining || instance.state.serves()) {
         return None;
@@ -359,7 +366,7 @@ fn endpoint(cell: &CellAnnounce, instance: &InstanceReport) -> Option<EndpointSp
         place: cell.place.clone(),
         protocol: instance.protocol,
         weight: instance.weight,
-        priority: 0,
+        priority: cell.priority,
         draining,
         healthy: instance.state == InstanceState::Ready || draining,
         ready_ms: if instance.state == InstanceState::Ready { instance.state_ms } else { u64::MAX },

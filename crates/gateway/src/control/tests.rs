@@ -262,3 +262,22 @@ fn a_snapshot_file_brings_everything_back() {
     let partly = super::load_state(&crate::GatewaySettings::in_dir(dir.path()));
     assert_eq!((partly.revision(), endpoints(&partly)), (Revision(3), 2), "what can be read of it is used");
 }
+
+#[test]
+fn a_cell_of_higher_priority_is_asked_first_and_weights_are_its_own() {
+    let mut state = State::new(Place::default());
+    state.apply_snapshot(Revision(1), items(&["shop"]));
+    let mut usual = announce(1, 1, 1);
+    usual.instances[0].weight = 250;
+    let mut first = announce(2, 1, 1);
+    first.priority = 5;
+    let of = |cell: &CellAnnounce| {
+        let endpoint = super::state::endpoint(cell, &cell.instances[0]).unwrap();
+        (endpoint.priority, endpoint.weight)
+    };
+    assert_eq!((of(&usual), of(&first)), ((0, 250), (5, 100)));
+    assert_eq!(state.apply_announce(first.clone(), 0), AnnounceOutcome::Changed);
+    first.seq += 1;
+    first.priority = 0;
+    assert_eq!(state.apply_announce(first, 0), AnnounceOutcome::Changed);
+}

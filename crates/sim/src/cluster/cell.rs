@@ -275,6 +275,7 @@ impl State {
             builders: Vec::new(),
             troubles: Vec::new(),
             ports: None,
+            priority: 0,
             instances: self.lives.iter().filter_map(report).collect(),
         }
     }

@@ -43,6 +43,8 @@ pub(crate) const KEYS: &[Key] = &[
     one("cell.gateway_url", "TOWPATH_CELL_GATEWAY_URL"),
     one("cell.memory", "TOWPATH_CELL_MEMORY"),
     one("cell.ports", "TOWPATH_CELL_PORTS"),
+    one("cell.weight", "TOWPATH_CELL_WEIGHT"),
+    one("cell.priority", "TOWPATH_CELL_PRIORITY"),
     one("cell.uids", "TOWPATH_CELL_UIDS"),
     one("cell.disk_reserve", "TOWPATH_CELL_DISK_RESERVE"),
     one("cell.keep_instances", "TOWPATH_CELL_KEEP_INSTANCES"),

@@ -156,6 +156,14 @@ fn rollout(fields: &Fields<'_>) -> RolloutSettings {
     settings
 }
 
+fn priority(fields: &Fields<'_>) -> i32 {
+    let priority = fields.parsed::<i32>("priority").unwrap_or_default();
+    if !(-100..=100).contains(&priority) {
+        fields.wrong("priority", format!("{priority} is out of range"), "-100 to 100");
+    }
+    priority
+}
+
 /// The gateway's own configuration, checked by itself too, and its URL.
 fn gateway(fields: &Fields<'_>) -> GatewaySettings {
     let config = gateway::read(fields);
@@ -179,6 +187,8 @@ fn cell(role: Role, fields: &Fields<'_>) -> CellSettings {
         ports: fields.parsed::<Span<u16>>("ports").map_or(20_000..=29_999, |span| span.0),
         uids: fields.parsed::<Span<u32>>("uids").map(|span| span.0),
         disk_reserve: fields.parsed("disk_reserve"),
+        weight: fields.count("weight", 0..=10_000).and_then(|n| u32::try_from(n).ok()).unwrap_or(100),
+        priority: priority(fields),
         keep_instances: fields.boolean("keep_instances").unwrap_or(role == Role::Cell),
     };
     if role == Role::Cell {

@@ -135,6 +135,7 @@ pub(super) async fn cell(
     cell.gateway_url = gateway_url;
     cell.memory = ours.memory;
     cell.ports = ours.ports.clone();
+    (cell.weight, cell.priority) = (ours.weight, ours.priority);
     if let Some(uids) = &ours.uids {
         cell.uids = Some(uids.clone());
     }

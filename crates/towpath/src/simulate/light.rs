@@ -120,6 +120,7 @@ impl LightCell {
             builders: Vec::new(),
             troubles: Vec::new(),
             ports: None,
+            priority: 0,
             instances: self.lives.values().map(told).collect(),
         }
     }

@@ -48,6 +48,7 @@ fn announce(seq: u64, instances: &[(u8, InstanceState)]) -> CellAnnounce {
         builders: vec![],
         troubles: Vec::new(),
         ports: None,
+        priority: 0,
         instances: instances.iter().map(report).collect(),
     }
 }

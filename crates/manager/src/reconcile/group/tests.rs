@@ -47,6 +47,7 @@ fn announce() -> CellAnnounce {
         builders: vec![],
         troubles: Vec::new(),
         ports: None,
+        priority: 0,
         instances: vec![],
     }
 }

@@ -294,6 +294,7 @@ fn announce(cell: CellId, state: &Mutex<State>) -> CellAnnounce {
         builders: vec![],
         troubles: Vec::new(),
         ports: None,
+        priority: 0,
         instances: state.states.iter().filter_map(report).collect(),
     }
 }
