@@ -138,6 +138,8 @@ impl Artifacts {
 
     fn lock(&self, digest: Digest) -> Arc<RwLock<()>> {
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of those that nobody holds or waits for, nothing is lost.
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         Arc::clone(locks.entry(digest).or_default())
     }
 

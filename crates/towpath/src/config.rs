@@ -7,10 +7,12 @@ mod overlay;
 pub(crate) mod paths;
 mod ranges;
 pub(crate) mod read;
+mod strangers;
 
 pub(crate) use keys::KEYS;
 pub(crate) use overlay::Sources;
 pub(crate) use read::read;
+pub(crate) use strangers::find_strangers;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -142,12 +144,12 @@ pub(crate) struct CellSettings {
     pub(crate) uids: Option<RangeInclusive<u32>>,
     /// Free disk that is left alone.
     pub(crate) disk_reserve: Option<ByteSize>,
-    /// Leave the instances running at the end.
-    pub(crate) keep_instances: bool,
     /// Balancing weight of its instances.
     pub(crate) weight: u32,
     /// Priority of its instances.
     pub(crate) priority: i32,
+    /// Leave the instances running at the end.
+    pub(crate) keep_instances: bool,
 }
 
 /// How NATS is reached.

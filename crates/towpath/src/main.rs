@@ -53,6 +53,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Outcome {
+    let names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    let screen = Screen::new(cli.color, Format::Table);
+    config::find_strangers(names.iter().map(String::as_str)).iter().for_each(|line| screen.warn(line));
     match cli.command {
         Command::Up(args) => role::run(config::Role::Up, &args.role, args.flags(), cli.color),
         Command::Manager(args) => role::run(config::Role::Manager, &args.role, args.flags(), cli.color),

@@ -209,9 +209,13 @@ impl Life {
         self.show(InstanceState::Stopping, String::new());
         let context = &self.context;
         context.ended_logs.keep(self.instance, context.driver.log_dir(self.instance)).await;
+        let mut removed = false;
         for attempt in 1..=3_u32 {
             match context.driver.remove(self.instance).await {
-                Ok(()) => break,
+                Ok(()) => {
+                    removed = true;
+                    break;
+                }
                 Err(error) => {
                     tracing::warn!(instance = %self.instance, %error, attempt, "removing it failed")
                 }
@@ -219,7 +223,8 @@ impl Life {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         context.ports.free(self.port);
-        if let Some(user) = self.user {
+        // The user of files that are left is nobody else's, until a start of the cell finds and removes them.
+        if let Some(user) = self.user.filter(|_| removed) {
             context.users.free(user);
         }
         context.ledger.change(|ledger| {

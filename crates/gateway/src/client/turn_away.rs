@@ -59,7 +59,7 @@ pub(crate) async fn say(
 fn answer(id: &str) -> String {
     let code = ErrorCode::Overloaded;
     let body = serde_json::json!({
-        "type": "about:blank", "title": code.title(), "status": code.status(), "code": code,
+        "type": format!("https://towpath.dev/problems/{code}"), "title": code.title(), "status": code.status(), "code": code,
         "detail": "The gateway has no room for another connection now.", "instance": id,
     })
     .to_string();

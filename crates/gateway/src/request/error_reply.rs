@@ -48,7 +48,7 @@ pub(crate) fn make(
 
 fn problem(code: ErrorCode, detail: &str, id: &str) -> String {
     serde_json::json!({
-        "type": "about:blank", "title": code.title(), "status": code.status(), "code": code, "detail": detail, "instance": id,
+        "type": format!("https://towpath.dev/problems/{code}"), "title": code.title(), "status": code.status(), "code": code, "detail": detail, "instance": id,
     })
     .to_string()
 }

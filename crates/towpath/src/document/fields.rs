@@ -197,6 +197,16 @@ impl<'a> Fields<'a> {
         text.parse().map_err(|error: T::Err| self.wrong(name, error.to_string(), "")).ok()
     }
 
+    /// A name: text, and nothing that merely can be written as text.
+    pub(crate) fn named<T>(&self, name: &'static str) -> Option<T>
+    where
+        T: FromStr,
+        T::Err: Display,
+    {
+        let text = self.text(name)?;
+        text.parse().map_err(|error: T::Err| self.wrong(name, error.to_string(), "")).ok()
+    }
+
     /// One of a few words.
     pub(crate) fn choice<T: Copy>(&self, name: &'static str, choices: &[(&'static str, T)]) -> Option<T> {
         let text = self.text(name)?;

@@ -107,12 +107,12 @@ fn read_entry(route: &Fields<'_>) -> Vec<EntryRule> {
     for (at, item) in items.iter().enumerate() {
         let path = format!("{}[{at}]", route.path_of("entry"));
         let fields = Fields::of(route.source(), route.problems(), &path, item);
-        let lane = fields.parsed::<LaneName>("lane");
+        let lane = fields.named::<LaneName>("lane");
         if fields.node("lane").is_none() {
             fields.wrong("lane", "a rule needs a lane", "lane = \"canary\"");
         }
         let percent = fields.number("percent", 0.0..=100.0).unwrap_or(100.0);
-        let hash_by = fields.parsed::<HashByText>("hash_by").map_or(HashBy::Address, |by| by.0);
+        let hash_by = fields.named::<HashByText>("hash_by").map_or(HashBy::Address, |by| by.0);
         let headers = fields
             .table("headers")
             .map(|headers| {

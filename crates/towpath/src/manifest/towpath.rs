@@ -16,8 +16,8 @@ pub(super) fn read(source: &str, text: &str) -> Result<Manifest, Vec<Problem>> {
     let problems = Problems::default();
     let fields = Fields::of(source, &problems, "", &node);
     let manifest = Manifest {
-        name: fields.parsed("name"),
-        lane: fields.parsed("lane"),
+        name: fields.named("name"),
+        lane: fields.named("lane"),
         instances: fields.count("instances", 0..=10_000).and_then(|n| u32::try_from(n).ok()),
         limits: Limits {
             memory: fields.parsed("memory"),
@@ -133,6 +133,26 @@ max_body = "10M"
             "towpath.toml:13: upstream.retry.retries: 99 is out of range; hint: 0 to 10",
         ] {
             assert!(all.contains(part), "{part}\n--- in ---\n{all}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_no_name() {
+        for (text, says) in [
+            ("name = 3", "towpath.toml:1: name: text is expected, not a whole number"),
+            ("name = true", "towpath.toml:1: name: text is expected, not true/false"),
+            ("lane = 1.5", "towpath.toml:1: lane: text is expected, not"),
+            ("command = 5", "towpath.toml:1: command: text is expected"),
+            ("routes = [{ host = 3 }]", "routes[0].host: text is expected"),
+            (
+                "routes = [{ host = \"a\", entry = [{ lane = 3 }] }]",
+                "routes[0].entry[0].lane: text is expected",
+            ),
+            ("upstream = { hash_by = 1 }", "upstream.hash_by: text is expected"),
+        ] {
+            let problems = read("towpath.toml", text).unwrap_err();
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            assert!(lines.iter().any(|line| line.contains(says)), "{text}: {lines:?}");
         }
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn read(fields: Fields<'_>) -> UpstreamSpec {
 }
 
 fn balancer(fields: &Fields<'_>) -> Balancer {
-    let hash_by = fields.parsed::<HashByText>("hash_by").map(|by| by.0);
+    let hash_by = fields.named::<HashByText>("hash_by").map(|by| by.0);
     let word = fields.choice("balancer", BALANCERS);
     if hash_by.is_some() && !matches!(word, Some(Word::Chash)) {
         fields.wrong("hash_by", "only the balancer \"chash\" hashes", "balancer = \"chash\"");
