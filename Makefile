@@ -70,4 +70,5 @@ ci: ## what CI runs
 	.ci/run
 
 clean: ## what the demo and the benches left
+	@examples/shop/clean.sh
 	rm -rf target/demo target/bench

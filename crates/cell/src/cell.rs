@@ -53,6 +53,7 @@ pub struct Cell {
     ledger: LedgerFile,
     troubles: Troubles,
     tasks: JoinSet<()>,
+    runtime: PathBuf,
     _lock: Flock<File>,
 }
 
@@ -146,12 +147,19 @@ impl Cell {
         });
         keep_syncing(&mut tasks, &troubles, syncer, pokes);
         tracing::info!(cell = %id, "cell started");
-        Ok(Cell { id, announcer, supervisors, stager, ledger, troubles, tasks, _lock: lock })
+        let runtime = places.instances.parent().map(Path::to_path_buf).unwrap_or_default();
+        Ok(Cell { id, announcer, supervisors, stager, ledger, troubles, tasks, runtime, _lock: lock })
     }
 
     /// Its id.
     pub fn id(&self) -> CellId {
         self.id
+    }
+
+    /// Where instances and builds have their files: in the data directory, or elsewhere if other users may not pass through
+    /// that.
+    pub fn runtime_dir(&self) -> &Path {
+        &self.runtime
     }
 
     /// Waits until a part of the cell ends again and again, so that only a new process can help, and says which. The instances

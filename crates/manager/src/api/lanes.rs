@@ -150,8 +150,9 @@ pub(crate) async fn delete_lane(
     if !apps.is_empty() {
         let names: Vec<&str> = apps.iter().map(AppName::as_str).collect();
         return Err(Problem::conflict(format!(
-            "lane {lane} is in use by: {}; delete these groups first",
-            names.join(", ")
+            "lane {lane} is in use by: {}; delete them there first, as with: towpath delete {} --lane {lane}",
+            names.join(", "),
+            names.first().copied().unwrap_or_default()
         )));
     }
     let commit = state

@@ -219,8 +219,8 @@ impl GatewayArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  towpath cell --nats nats://10.0.0.1:4222 --api http://10.0.0.1:7700 --token-file /etc/towpath/cell-token \\
-      --address 10.0.0.7 --region eu --zone eu-1
+  towpath cell --nats nats://10.0.0.1:4222 --api http://10.0.0.1:7700 \\
+      --token-file /etc/towpath/cell-token --address 10.0.0.7 --zone eu-1
 
 SIGTERM leaves the instances running, so that the cell can be replaced; the next start takes them over.")]
 pub(crate) struct CellArgs {

@@ -32,12 +32,12 @@ pub(super) fn read(source: &str, text: &str) -> Result<Procfile, Vec<Problem>> {
             });
         };
         let Some((name, command)) = line.split_once(':') else {
-            wrong(format!("{line:?} is no process"), "write for example web: python app.py");
+            wrong(format!("{line:?} is no process"), "write for example web: python3 app.py");
             continue;
         };
         let (name, command) = (name.trim(), command.trim());
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
-            wrong(format!("{name:?} is not a process name"), "write for example web: python app.py");
+            wrong(format!("{name:?} is not a process name"), "write for example web: python3 app.py");
         } else if command.is_empty() {
             wrong(format!("{name} has no command"), "write it behind the colon");
         } else if name == "web" && found.web.is_none() {

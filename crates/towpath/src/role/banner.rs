@@ -16,6 +16,8 @@ pub(super) struct Banner<'a> {
     pub(super) token: &'a Path,
     /// Own files.
     pub(super) data: &'a Path,
+    /// Files of instances, when they are elsewhere.
+    pub(super) instances: Option<&'a Path>,
     /// What a client has to be told because it is not the default.
     pub(super) exports: Vec<String>,
 }
@@ -40,6 +42,9 @@ impl Banner<'_> {
         }
         line("Token", self.token.display().to_string());
         line("Data", self.data.display().to_string());
+        if let Some(instances) = self.instances {
+            line("Running", format!("{} (apps' users may pass through it)", instances.display()));
+        }
         out.push('\n');
         for export in &self.exports {
             out += &format!("  {}\n", paint.text(Style::Dim, &format!("export {export}")));

@@ -107,6 +107,7 @@ fn announce(run: &Run, layout: &Layout, platform: &Platform) -> Outcome {
         metrics,
         token: &layout.token(),
         data: &layout.root,
+        instances: Some(platform.cell.runtime_dir()).filter(|dir| !dir.starts_with(&layout.root)),
         exports,
     };
     run.screen.write(&banner.render(&run.screen))?;

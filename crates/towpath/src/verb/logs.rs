@@ -17,7 +17,7 @@ use towpath_types::{AppName, LaneName};
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  towpath logs shop\n  towpath logs shop -f --lane blue\n  towpath logs shop --tail 1000 -o json\n\nLines begin with lane and number of the instance. Colours that an app prints are kept on a terminal alone;\nother control sequences never get through."
+    after_help = "Examples:\n  towpath logs shop\n  towpath logs shop -f --lane blue\n  towpath logs shop --tail 1000 -o json\n\nLines begin with lane and number of the instance. Colours that an app prints\nare kept on a terminal alone; other control sequences never get through."
 )]
 pub(crate) struct LogsArgs {
     /// App

@@ -216,9 +216,13 @@ async fn failure(context: &Context, followed: &Followed, deed: &Deed) -> Failure
     // A push without room is taken back, unless it was the first; other changes go on waiting.
     let waits = text(operation, "verb") != "push" || served.is_empty();
     let seen = hint::Seen { code, message: &message, app, lane, serving: &serving, waits };
+    let exit = match code {
+        "no_room" | "store_unavailable" | "storage_full" | "busy" => Exit::Unavailable,
+        _ => Exit::Failed,
+    };
     let failure = match hint::hint(seen) {
-        Some(hint) => Failure::hinted(Exit::Failed, what, hint),
-        None => Failure::new(Exit::Failed, what),
+        Some(hint) => Failure::hinted(exit, what, hint),
+        None => Failure::new(exit, what),
     };
     failure.coded(code)
 }

@@ -29,10 +29,11 @@ Examples:
   towpath push ./front --app shop --instances 3 --memory 256M
   towpath push --lane blue --env LEVEL=debug
   towpath push target/app.jar --app orders
-  towpath push --command 'python app.py' --health-path /healthz
+  towpath push --command 'python3 app.py' --health-path /healthz
 
-The directory's towpath.toml (or Procfile, or Cloud Foundry's manifest.yml) is read; flags win over it.
-What .gitignore and .towpathignore name is left out. The app has to listen on the port in $PORT.")]
+The directory's towpath.toml (or Procfile, or Cloud Foundry's manifest.yml)
+is read; flags win over it. What .gitignore and .towpathignore name is left
+out. The app has to listen on the port in $PORT.")]
 pub(crate) struct PushArgs {
     /// Directory with the app, or a file that is the app (a jar, a program)
     #[arg(default_value = ".", value_name = "DIR")]
@@ -158,6 +159,11 @@ impl PushArgs {
     async fn push(&self, context: &Context, target: &Target) -> Outcome {
         for line in &target.manifest.ignored {
             context.screen.warn(line);
+        }
+        if let Some(own) = &target.named_after {
+            context
+                .screen
+                .note(format!("The app is called {}, after {own:?}; --app names it otherwise", target.app));
         }
         let mut live = Live::new(&context.screen);
         let source = Source::find(&source_dir(&self.dir, &target.manifest))?;

@@ -106,20 +106,15 @@ impl Drain {
 
 /// Why a drain does not get on.
 fn stuck(cell: &str, left: u64, waits: &[Value]) -> Failure {
-    let mut lines =
-        vec![format!("{cell} cannot be emptied: {} left, and no place elsewhere", instances(left))];
+    let mut what = format!("{cell} cannot be emptied: {} left, and no place elsewhere", instances(left));
     for wait in waits {
-        lines.push(format!(
-            "{} in lane {}: {}",
-            text(wait, "app"),
-            text(wait, "lane"),
-            text(wait, "message")
-        ));
+        let (app, lane, why) = (text(wait, "app"), text(wait, "lane"), text(wait, "message"));
+        what += &format!("\n{app} in lane {lane}: {why}");
     }
-    lines.push(
-        "it goes on by itself as soon as there is a place; to give it up: towpath cells uncordon".to_owned(),
+    let hint = format!(
+        "it goes on by itself as soon as there is a place; to give it up: towpath cells uncordon {cell}"
     );
-    Failure { exit: Exit::Unavailable, lines, code: None }
+    Failure::hinted(Exit::Unavailable, what, hint)
 }
 
 fn instances(n: u64) -> String {

@@ -16,15 +16,18 @@ pub(super) struct Target {
     pub(super) lane: LaneName,
     /// Manifest with the flags in it.
     pub(super) manifest: Manifest,
+    /// What the name was made of, where it could not be taken as it is: `My App!`.
+    pub(super) named_after: Option<String>,
 }
 
 impl Target {
     /// Lays the flags over a manifest.
     pub(super) fn new(args: &PushArgs, mut manifest: Manifest) -> Outcome<Self> {
-        let app = match manifest.name.clone() {
-            Some(name) => name,
-            None => name_of(&args.dir)?,
+        let (app, own) = match manifest.name.clone() {
+            Some(name) => (name, None),
+            None => name_of(&args.dir).map(|(name, own)| (name, Some(own)))?,
         };
+        let named_after = own.filter(|own| *own != app.as_str());
         let lane = args.lane.clone().or_else(|| manifest.lane.clone()).unwrap_or_else(LaneName::base);
         manifest.instances = args.instances.or(manifest.instances);
         manifest.limits.memory = args.memory.or(manifest.limits.memory);
@@ -35,7 +38,7 @@ impl Target {
         manifest.env.extend(args.env.iter().map(|v| (v.name.clone(), v.value.clone())));
         manifest.routes.extend(args.route.iter().cloned());
         manifest.health = health(args, manifest.health)?;
-        Ok(Self { app, lane, manifest })
+        Ok(Self { app, lane, manifest, named_after })
     }
 
     /// The settings that this push changes, in words: `memory 256M`.
@@ -86,11 +89,12 @@ fn health(args: &PushArgs, manifest: Option<HealthCheck>) -> Outcome<Option<Heal
     Ok(Some(check))
 }
 
-/// A name from the directory's or file's: `My App` becomes `my-app`, `orders.jar` becomes `orders`.
-fn name_of(dir: &Path) -> Outcome<AppName> {
+/// A name from the directory's or file's, and what that is called: `My App` becomes `my-app`, `orders.jar` becomes `orders`.
+fn name_of(dir: &Path) -> Outcome<(AppName, String)> {
     let full = dir.canonicalize().map_err(|error| Failure::io(dir.display(), &error))?;
     let own = if full.is_file() { full.file_stem() } else { full.file_name() };
-    let base = own.map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let own = own.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let base = own.to_lowercase();
     let mut name = String::new();
     for c in base.chars() {
         if c.is_ascii_alphanumeric() {
@@ -100,10 +104,11 @@ fn name_of(dir: &Path) -> Outcome<AppName> {
         }
     }
     let cut: String = name.chars().take(AppName::MAX).collect();
-    AppName::new(cut.trim_end_matches('-')).map_err(|_| {
+    let name = AppName::new(cut.trim_end_matches('-')).map_err(|_| {
         let what = format!("{} gives no name for the app", full.display());
         Failure::hinted(Exit::Usage, what, "say --app NAME, or name = \"…\" in towpath.toml")
-    })
+    })?;
+    Ok((name, own))
 }
 
 #[cfg(test)]
@@ -116,7 +121,7 @@ mod tests {
         for (name, app) in [("My App_2.0", "my-app-2-0"), ("x--y", "x-y"), ("ünder", "nder")] {
             let path = dir.path().join(name);
             std::fs::create_dir(&path).unwrap();
-            assert_eq!(name_of(&path).unwrap().as_str(), app);
+            assert_eq!(name_of(&path).unwrap().0.as_str(), app);
         }
         assert!(name_of(Path::new("/")).unwrap_err().lines[0].contains("--app"));
     }
