@@ -20,6 +20,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  towpath simulate cells --count 1000 --instances 100 --nats nats://10.0.0.1:4222"
+)]
 pub(crate) struct SimulateArgs {
     #[command(subcommand)]
     what: What,

@@ -52,7 +52,7 @@ fn not_empty(token: Option<String>) -> Option<String> {
 }
 
 /// What makes tokens, for people who have none that works.
-const MAKE: &str = "`towpath up` prints where its first token is; `towpath token create` makes more";
+const MAKE: &str = "`towpath up` prints where its first token is; users log in with `towpath login NAME`";
 
 fn of(by: &str, token: String) -> Token {
     let remedy = format!("the token in {by} is not one of this platform's; {MAKE}");

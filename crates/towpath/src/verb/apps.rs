@@ -21,6 +21,8 @@ impl AppsArgs {
             return context.screen.json_document(&Value::Array(apps));
         }
         if apps.is_empty() {
+            // No apps, or no such space?
+            context.api.get("/v1/space").await?;
             context.screen.note(format!(
                 "No apps in {} yet. Deploy one: cd your-app && towpath push",
                 context.api.space()
