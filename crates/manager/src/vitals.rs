@@ -9,7 +9,7 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 /// Whether all of them live.
 #[derive(Debug)]
@@ -46,6 +46,19 @@ impl Vitals {
         self.broke(what);
     }
 
+    /// A background task has ended: by a panic, or by itself, which none may before the manager stops.
+    fn note_end(&self, ended: Result<(), JoinError>, stopping: bool) {
+        match ended {
+            Ok(()) if !stopping => self.broke("a background task has ended by itself".into()),
+            Ok(()) => {}
+            Err(error) => {
+                if let Ok(panic) = error.try_into_panic() {
+                    self.note(&*panic);
+                }
+            }
+        }
+    }
+
     /// A part of the manager is gone.
     pub(crate) fn broke(&self, what: String) {
         tracing::error!(what, "a background task broke; the manager has to be started again");
@@ -62,9 +75,7 @@ pub(crate) fn watch_over(core: &Arc<Core>, mut tasks: JoinSet<()>) -> JoinHandle
     let core = core.clone();
     tokio::spawn(async move {
         while let Some(ended) = tasks.join_next().await {
-            if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
-                core.vitals.note(&*panic);
-            }
+            core.vitals.note_end(ended, *core.stopping().borrow());
         }
     })
 }
@@ -77,4 +88,24 @@ pub(crate) fn spawn(core: &Arc<Core>, task: impl Future<Output = ()> + Send + 's
             core.vitals.note(&*panic);
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_before_the_manager_stops_is_a_failure() {
+        let vitals = Vitals::default();
+        vitals.note_end(Ok(()), true);
+        let cut_off = tokio::spawn(std::future::pending::<()>());
+        cut_off.abort();
+        vitals.note_end(cut_off.await, false);
+        assert_eq!(vitals.failure(), None);
+        vitals.note_end(Ok(()), false);
+        assert!(vitals.failure().unwrap().contains("ended by itself"));
+        let vitals = Vitals::default();
+        vitals.note_end(tokio::spawn(async { panic!("boom") }).await, false);
+        assert_eq!(vitals.failed().await, "boom");
+    }
 }
