@@ -1,4 +1,5 @@
-//! Reading resources: from the store, or from memory when the store is gone (and the answer says so).
+//! Reading resources: from memory once it is up to date with the store, else from the store; from memory as it is when the
+//! store is gone (and the answer says so).
 
 use super::ApiState;
 use super::edge::STALE;
@@ -17,6 +18,8 @@ use towpath_types::{Kind, Record, Revision, SpaceRef};
 
 /// How long a read waits for the store before memory answers.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a read waits for memory to be up to date before it asks the store itself.
+const MEMORY: Duration = Duration::from_millis(250);
 /// Items in a page when the client does not say.
 const DEFAULT_LIMIT: usize = 100;
 /// Most items in a page.
@@ -51,8 +54,13 @@ pub(crate) struct Records {
 }
 
 impl ApiState {
-    /// A resource.
+    /// A resource: what was committed before this was asked. Readers share one small question to the store, and then
+    /// read memory.
     pub(crate) async fn read(&self, key: &Key) -> Outcome<Read<Option<Arc<Record>>>> {
+        let loaded = *self.core.cache_loaded().borrow();
+        if loaded && tokio::time::timeout(MEMORY, self.core.catch_up()).await == Ok(true) {
+            return Ok(Read { value: self.core.cache.get(key), stale: false });
+        }
         match tokio::time::timeout(PATIENCE, self.core.store.get(key)).await {
             Ok(Ok(record)) => Ok(Read { value: record.map(Arc::new), stale: false }),
             Ok(Err(StoreError::Unavailable { .. })) | Err(_) => {
