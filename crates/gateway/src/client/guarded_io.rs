@@ -51,6 +51,8 @@ pub(crate) struct GuardedIo {
     read_ms: u64,
     /// The client has ended its side, and is owed answers still.
     half_closed: bool,
+    /// The client's side has ended, and everything that was owed is out.
+    paid: bool,
 }
 
 impl GuardedIo {
@@ -66,6 +68,7 @@ impl GuardedIo {
             stand_in_given: false,
             read_ms: 0,
             half_closed: false,
+            paid: false,
         }
     }
 
@@ -202,7 +205,8 @@ impl hyper::rt::Read for GuardedIo {
                 return Poll::Ready(Ok(()));
             }
             if this.half_closed {
-                if !this.is_owing() {
+                // An answer counts as given when it is written, which is after its body was handed over.
+                if this.paid {
                     return Poll::Ready(Ok(()));
                 }
                 *this.conn.hold_waker.borrow_mut() = Some(cx.waker().clone());
@@ -267,8 +271,14 @@ impl hyper::rt::Write for GuardedIo {
         Poll::Ready(Ok(written))
     }
 
+    /// hyper comes here when nothing is left in its buffer.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        if self.half_closed && !self.paid && !self.is_owing() {
+            self.paid = true;
+            cx.waker().wake_by_ref();
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// The connection's driver takes the stream back and closes it: a tunnel goes on with it, a refusal lingers.

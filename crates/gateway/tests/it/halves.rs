@@ -45,6 +45,21 @@ async fn who_has_said_everything_gets_the_answer_and_the_end() {
 }
 
 #[tokio::test]
+async fn a_large_answer_comes_whole_though_much_of_it_waits_for_the_client() {
+    const BYTES: usize = 24 << 20;
+    let app = HttpApp::start("a");
+    let rig = rig(&app).await;
+    for _ in 0..5 {
+        let mut client = rig.client();
+        client.send(&format!("GET /bytes/{BYTES} HTTP/1.1\r\nHost: shop.localhost\r\n\r\n"));
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.body.len()), (200, BYTES));
+        assert!(client.is_closed());
+    }
+}
+
+#[tokio::test]
 async fn who_ends_in_the_middle_of_a_request_or_after_an_answer_is_gone() {
     let app = HttpApp::start("a");
     let rig = rig(&app).await;

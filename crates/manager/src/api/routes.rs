@@ -197,9 +197,6 @@ pub(crate) async fn delete_route(
                 Some(record) if record.spec().is_ok_and(in_space) => {
                     Ok(vec![Write::Delete { key: key.clone(), expect }])
                 }
-                None if conditions.idempotency.is_some() => {
-                    Ok(vec![Write::Delete { key: key.clone(), expect: Expect::Any }])
-                }
                 _ => Err(Problem::not_found(format!("route {}{path} in {}", query.host, query.space()))),
             }
         })

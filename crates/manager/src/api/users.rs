@@ -118,6 +118,10 @@ pub(crate) async fn put_user(
             let mut spec = present.and_then(|record| record.spec::<UserSpec>().ok()).unwrap_or_default();
             spec.operator = body.operator.unwrap_or(spec.operator);
             spec.disabled = body.disabled.unwrap_or(spec.disabled);
+            if spec.disabled {
+                // Sessions of before are not to come back with the user.
+                spec.epoch += 1;
+            }
             if let Some(password) = &password {
                 spec.password = Some(password.clone());
                 spec.epoch += 1;
