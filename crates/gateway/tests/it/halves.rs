@@ -51,7 +51,7 @@ async fn a_large_answer_comes_whole_though_much_of_it_waits_for_the_client() {
     let rig = rig(&app).await;
     for _ in 0..5 {
         let mut client = rig.client();
-        client.send(&format!("GET /bytes/{BYTES} HTTP/1.1\r\nHost: shop.localhost\r\n\r\n"));
+        client.send(format!("GET /bytes/{BYTES} HTTP/1.1\r\nHost: shop.localhost\r\n\r\n"));
         client.stream.shutdown(Shutdown::Write).unwrap();
         let answer = client.answer();
         assert_eq!((answer.status, answer.body.len()), (200, BYTES));
