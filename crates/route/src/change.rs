@@ -1,5 +1,6 @@
 //! What can change in a routing table.
 
+use crate::rule::RuleSpec;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use towpath_types::lane::LanePolicy;
@@ -15,6 +16,10 @@ pub enum Change {
     PutRoute(RouteSpec),
     /// The route with this key (see [`crate::route_key`]) is gone.
     DeleteRoute(String),
+    /// A new or changed rule. Boxed, since it is far larger than the other changes.
+    PutRule(Box<RuleSpec>),
+    /// The rule with this id is gone.
+    DeleteRule(String),
     /// A new or changed app.
     PutApp {
         /// Which.

@@ -53,6 +53,10 @@ impl<'t> Edit<'t> {
         match change {
             Change::PutRoute(spec) => self.put_route(spec),
             Change::DeleteRoute(key) => self.delete_route(key),
+            Change::PutRule(spec) => {
+                self.refuse(format!("rule {}", spec.id), "rules are not served yet".into())
+            }
+            Change::DeleteRule(_) => {}
             Change::PutApp { app, upstream, stopped, base_stopped, lanes } => {
                 let stopped = Stopped { everywhere: *stopped, in_base: *base_stopped };
                 match check::none("upstream", &check::upstream(upstream)) {

@@ -1,6 +1,7 @@
 //! What this crate wants to know of a request, and the readers of cookies, query and baggage: foreign bytes.
 
 use crate::path::hex;
+use crate::vars::Value;
 use std::net::IpAddr;
 
 /// A request as the gateway has it. Implementations must not allocate.
@@ -15,6 +16,27 @@ pub trait RequestView {
     fn client(&self) -> Option<IpAddr>;
     /// Whether it comes from one of our own instances, whose `baggage` is believed.
     fn inside(&self) -> bool;
+    /// The method as sent; empty = not known, and then no rule that names methods holds.
+    fn method(&self) -> &str {
+        ""
+    }
+    /// `http` or `https`; empty = not known.
+    fn scheme(&self) -> &str {
+        ""
+    }
+    /// The host that the client asked for, as sent: `Host` or `:authority`.
+    fn host(&self) -> Option<&[u8]> {
+        self.header("host", 0)
+    }
+    /// The port on which it was accepted.
+    fn port(&self) -> Option<u16> {
+        None
+    }
+    /// A variable that this crate does not read by itself (see [`crate::vars::Name::is_of_request`]): `consumer_name`,
+    /// `post_arg_x`, … May allocate; it is asked only where an expression or a balancer names it.
+    fn variable(&self, _name: &str) -> Option<Value<'_>> {
+        None
+    }
 }
 
 /// Most header lines of one name that are looked at.

@@ -70,6 +70,13 @@ id!(
     OperationId
 );
 
+impl InstanceId {
+    /// An id that follows from 128 bits alone (UUIDv8), for endpoints that nobody started: the same bits, the same id.
+    pub fn derived(bits: u128) -> Self {
+        Self(uuid::Builder::from_custom_bytes(bits.to_be_bytes()).into_uuid())
+    }
+}
+
 /// Counts the starts of a process with a lasting id; a higher one supersedes a lower. It is the wall-clock time of the
 /// start in milliseconds, raised above the last one on disk, so that it only grows even if the clock goes back.
 #[derive(

@@ -186,6 +186,9 @@ impl fmt::Display for SpaceRef {
     }
 }
 
+/// Org and space of all upstreams.
+const RESERVED: &str = "-";
+
 /// An app with the space that it belongs to. Text form: `org/space/app`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AppRef {
@@ -201,6 +204,22 @@ impl AppRef {
     /// The app `app` of `space`.
     pub fn new(space: &SpaceRef, app: AppName) -> Self {
         Self { org: space.org.clone(), space: space.space.clone(), app }
+    }
+
+    /// The name under which a routing table holds the upstream `id`: `-/-/<id>`, in an org that nobody can make, since names
+    /// begin with a letter or digit. For the same reason it is never read from a message: whoever tells others of
+    /// an upstream tells its id.
+    pub fn of_upstream(id: &str) -> Self {
+        Self {
+            org: OrgName(Arc::from(RESERVED)),
+            space: SpaceName(Arc::from(RESERVED)),
+            app: AppName(Arc::from(id)),
+        }
+    }
+
+    /// The id of the upstream that this stands for, if it does.
+    pub fn upstream_id(&self) -> Option<&str> {
+        (self.org.as_str() == RESERVED).then(|| self.app.as_str())
     }
 
     /// The space of the app.
@@ -229,6 +248,15 @@ mod tests {
             assert!(error.to_string().contains("lane name"), "{error}");
             assert!(error.to_string().contains("a-z"), "{error}");
         }
+    }
+
+    #[test]
+    fn nobody_can_make_the_org_of_upstreams() {
+        let upstream = AppRef::of_upstream("route:1");
+        assert_eq!((upstream.to_string().as_str(), upstream.upstream_id()), ("-/-/route:1", Some("route:1")));
+        assert!(OrgName::new("-").is_err() && serde_json::from_str::<OrgName>("\"-\"").is_err());
+        let app = AppRef::new(&SpaceRef::first(), AppName::new("shop").unwrap());
+        assert_eq!(app.upstream_id(), None);
     }
 
     #[test]

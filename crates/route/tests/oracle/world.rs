@@ -253,6 +253,7 @@ impl World {
             Change::DeleteRoute(key) => {
                 self.routes.remove(&key);
             }
+            Change::PutRule(_) | Change::DeleteRule(_) => unreachable!("rules have an oracle of their own"),
             Change::PutApp { app, upstream, stopped, lanes, .. } => {
                 self.apps.insert(app, AppItem { upstream, stopped, lanes });
             }
