@@ -27,6 +27,7 @@ lint: ## formatting, clippy, documentation, layers, sizes
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	cargo xtask layers
 	cargo xtask size
+	cargo xtask adrs
 
 deny: ## licences, bans and sources of all dependencies
 	@scripts/ensure-cargo.sh cargo-deny 0.20.2 "it checks licences and sources of dependencies"
