@@ -21,7 +21,6 @@ pub mod fuzzing;
 mod gateway;
 mod local_exec;
 mod metrics;
-mod net_block;
 mod request;
 mod seldom;
 mod settings;
@@ -37,9 +36,9 @@ pub use config::{
     AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 pub use gateway::{Gateway, GatewayError};
-pub use net_block::{NetBlock, NetBlockError};
 pub use settings::{
     ConfigErrors, FieldError, GatewaySettings, LimitSettings, TimeoutSettings, TlsSettings,
     UpstreamPoolSettings,
 };
 pub use towpath_framing as framing;
+pub use towpath_types::{NetBlock, NetBlockError};

@@ -3,11 +3,11 @@
 use crate::config::{
     AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
-use crate::net_block::NetBlock;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use towpath_types::NetBlock;
 use towpath_types::{Millis, Place};
 
 /// Validated settings of a gateway.
