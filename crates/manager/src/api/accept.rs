@@ -3,6 +3,7 @@
 use super::guarded::{Guarded, RefusedHead};
 use axum::Router;
 use axum::extract::ConnectInfo;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -16,18 +17,43 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tower::Service;
+use towpath_types::NetBlock;
+use towpath_types::net_block::client_behind;
 
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Pause after a failed accept: the process is out of file descriptors, and some will come back.
 const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// Whom the API lets in, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Admission {
+    /// Connections at once.
+    pub(crate) connections: usize,
+    /// Longest time for a request's head.
+    pub(crate) head: Duration,
+    /// Proxies that are believed.
+    pub(crate) trusted: Arc<[NetBlock]>,
+}
+
+impl Admission {
+    /// Whom a request comes from.
+    fn client(&self, peer: SocketAddr, headers: &HeaderMap) -> SocketAddr {
+        let values = headers.get_all(FORWARDED_FOR).iter().rev().map(HeaderValue::as_bytes);
+        let trusts = |address| self.trusted.iter().any(|block| block.contains(address));
+        let client = client_behind(peer.ip(), values, trusts);
+        // The port is the proxy's; nobody looks at it.
+        SocketAddr::new(client, peer.port())
+    }
+}
 
 /// Serves until `ending` is true; then until the requests under way are done.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    (connections, head): (usize, Duration),
+    admission: Admission,
     mut ending: watch::Receiver<bool>,
 ) {
-    let slots = Arc::new(Semaphore::new(connections));
+    let slots = Arc::new(Semaphore::new(admission.connections));
     let mut tasks = JoinSet::new();
     loop {
         // Without a free slot nothing is accepted: clients wait in the kernel's queue.
@@ -41,9 +67,13 @@ pub(crate) async fn serve(
             Some(_) = tasks.join_next() => continue,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                drop(tasks.spawn(connection(stream, peer, router.clone(), slot, (head, ending.clone()))))
-            }
+            Ok((stream, peer)) => drop(tasks.spawn(connection(
+                stream,
+                peer,
+                router.clone(),
+                slot,
+                (admission.clone(), ending.clone()),
+            ))),
             Err(error) => {
                 tracing::warn!(%error, "a connection to the API could not be accepted");
                 tokio::time::sleep(EXHAUSTED).await;
@@ -59,18 +89,20 @@ async fn connection(
     peer: SocketAddr,
     router: Router,
     _slot: OwnedSemaphorePermit,
-    (head, mut ending): (Duration, watch::Receiver<bool>),
+    (admission, mut ending): (Admission, watch::Receiver<bool>),
 ) {
     // Small answers are not to wait for the acknowledgement of those before them.
     let _ = stream.set_nodelay(true);
     let refused = RefusedHead::default();
+    let head = admission.head;
     let (io, requests) = (Guarded::new(stream, refused.clone()), AtomicU64::new(0));
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         let number = requests.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(refusal) = refused.find(number) {
             request.extensions_mut().insert(refusal);
         }
-        request.extensions_mut().insert(ConnectInfo(peer));
+        let client = admission.client(peer, request.headers());
+        request.extensions_mut().insert(ConnectInfo(client));
         router.clone().call(request)
     });
     let mut connection = pin!(

@@ -138,13 +138,19 @@ pub(crate) async fn put_app(
     let spec = AppSpec { env: body.env, upstream: body.upstream };
     let route = state.automatic_route(&app).await?;
     let mut created = false;
+    // It comes with a new app alone; one that was removed later stays away.
+    let is_new = state.core.store.get(&keys::app_key(&app)).await?.is_none();
     let ask = route
         .as_ref()
+        .filter(|_| is_new)
         .map(|route| Ask::Route(app.org.clone(), keys::route_key(&route.host, &route.path).name));
     let commit = state
         .change_within(&keys::app_key(&app), &conditions, ask.as_ref(), |present, expect| {
             created = present.is_none();
             let mut writes = vec![state.put(keys::app_key(&app), expect, &spec)];
+            if created && !is_new {
+                return Err(Problem::conflict("the app was deleted at the same time; try again"));
+            }
             if created {
                 writes.push(state.join_space(&app.space_ref()));
             }
@@ -155,8 +161,7 @@ pub(crate) async fn put_app(
         })
         .await?;
     let record = first(&commit)?;
-    let response =
-        written(created || conditions.has_made(), record.revision, &state.app_view(record, &caller)?);
+    let response = written(conditions.made(created), record.revision, &state.app_view(record, &caller)?);
     Ok(state.changed(response, commit.revision, query.wait, query.wait_timeout).await)
 }
 

@@ -44,6 +44,14 @@ impl<K: Hash + Eq + Clone> Attempts<K> {
         (*count > self.permitted).then(|| Self::WINDOW.saturating_sub(now.duration_since(*since)))
     }
 
+    /// Whether the next attempt would be one too many; `Some` = come back after that time.
+    pub(crate) fn used_up(&self, key: &K, now: Instant) -> Option<Duration> {
+        let map = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, count) = map.get(key)?;
+        let left = Self::WINDOW.saturating_sub(now.duration_since(*since));
+        (*count >= self.permitted && !left.is_zero()).then_some(left)
+    }
+
     /// An attempt that was no guess after all.
     pub(crate) fn forgive(&self, key: &K) {
         let mut map = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +72,9 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(attempts.note(&1_u32, now), None);
         }
+        assert!(attempts.used_up(&1_u32, now).is_some());
         assert!(attempts.note(&1, now).is_some());
+        assert_eq!(attempts.used_up(&1, now + Attempts::<u32>::WINDOW), None);
         assert_eq!(attempts.note(&2, now), None);
         assert_eq!(attempts.note(&1, now + Attempts::<u32>::WINDOW), None);
         attempts.forgive(&1);

@@ -51,6 +51,9 @@ const SENT: [HeaderName; 6] = [
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The client's address, for the audit log; believed of managers alone.
 pub(super) const SOURCE: HeaderName = HeaderName::from_static("x-towpath-source");
+/// A token that nobody has, for what makes one: so it is the same one however often the request is sent to owners. Believed of
+/// managers alone.
+pub(super) const SEED: HeaderName = HeaderName::from_static("x-towpath-seed");
 /// W3C trace context.
 pub(super) const TRACE: HeaderName = HeaderName::from_static("traceparent");
 
@@ -88,11 +91,11 @@ pub(super) async fn to_owner(State(state): State<ApiState>, request: Request, ne
     if forwarded.is_some_and(|forwarded| Instant::now() >= forwarded.until) {
         return not_mine();
     }
-    if !has_owner(&request) || is_large(request.headers()) {
-        return run_here(core, request, next).await;
-    }
-    let keyed = request.headers().contains_key(IDEMPOTENCY_KEY);
-    let alone = core.ownership.ring().members() == [core.manager];
+    // Without an owner, or too large for a message: it is this manager's own.
+    let stays = !has_owner(&request) || is_large(request.headers());
+    // What is sent again is compared with the first, whoever works on it.
+    let keyed = request.headers().contains_key(IDEMPOTENCY_KEY) && !is_streamed(&request);
+    let alone = stays || core.ownership.ring().members() == [core.manager];
     let early = find_resource(request.method(), request.uri(), None);
     let mine = alone || early.as_ref().is_some_and(|resource| core.ownership.is_mine(resource));
     if mine && !keyed {
@@ -251,6 +254,11 @@ fn call_of(core: &Core, parts: &Parts, body: &str, forwarded: Option<Forwarded>)
     let key = key.unwrap_or_else(|| format!("forwarded-{}", uuid::Uuid::new_v4().simple()));
     headers.push((IDEMPOTENCY_KEY.as_str().to_owned(), key));
     let source = super::trail::source_of(&parts.extensions, &parts.headers);
+    if parts.uri.path().starts_with("/v1/tokens") {
+        let seed = forwarded.and_then(|_| parts.headers.get(SEED)).map(text);
+        let seed = seed.or_else(|| super::auth::mint().ok());
+        headers.extend(seed.map(|seed| (SEED.as_str().to_owned(), seed)));
+    }
     headers.extend(source.map(|source| (SOURCE.as_str().to_owned(), source)));
     ApiCall {
         epoch: core.epoch(),
@@ -287,6 +295,12 @@ fn has_wait(parts: &Parts) -> bool {
         .uri
         .query()
         .is_some_and(|query| form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "wait"))
+}
+
+/// Uploads: their path says what is in them, and they do not fit into memory.
+fn is_streamed(request: &Request) -> bool {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
+    ["/v1/sources/", "/internal/"].iter().any(|start| path.starts_with(start))
 }
 
 /// Endpoints that change something which has an owner. Uploads, and what changes nothing, stay where they arrive.

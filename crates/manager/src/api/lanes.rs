@@ -123,7 +123,7 @@ pub(crate) async fn put_lane(
     let record = first(&commit)?;
     let view =
         LaneView::new(record, state.apps_in(&space, lane.as_str())).ok_or_else(|| unreadable(record))?;
-    let response = written(created || conditions.has_made(), record.revision, &view);
+    let response = written(conditions.made(created), record.revision, &view);
     Ok(state.changed(response, commit.revision, query.wait, query.wait_timeout).await)
 }
 

@@ -3,27 +3,34 @@
 //! The answer about a user who is not there, is disabled, has no password, or gave a wrong one is the same, and takes as
 //! long. Attempts are counted by user and by address, before anything is hashed.
 
-use super::ApiState;
+use super::attempts::Attempts;
 use super::auth::{self, Caller};
 use super::body::{Checked, Doc};
+use super::lately::Minted;
 use super::problem::{FieldError, Outcome, Problem, ProblemBody};
 use super::query::NoQuery;
 use super::trail::{Trail, source_of};
 use super::users::check_password;
 use super::writing::Conditions;
+use super::{ApiLimits, ApiState};
 use crate::core::keys;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use tokio::time::Instant;
 use towpath_store::{Expect, Write};
 use towpath_types::identity::{Actor, SessionSpec, UserSpec};
-use towpath_types::{ErrorCode, Millis, Record, UserName};
+use towpath_types::{Digest, ErrorCode, Millis, Record, UserName};
 
 /// How long a session lasts when the client does not say.
 const USUAL: Millis = Millis::secs(12 * 3600);
+/// Sessions that one login ends at most; further ones are for the next.
+const MOST_ENDED: usize = 200;
+/// Longest wait for memory to know the user as it was read.
+const CACHE: Duration = Duration::from_secs(2);
 /// The longest.
 const LONGEST: Millis = Millis::secs(30 * 24 * 3600);
 
@@ -94,6 +101,40 @@ impl Checked for PasswordBody {
     }
 }
 
+/// Logins under way and of late, by whom they are for and where they come from.
+#[derive(Debug)]
+pub(crate) struct Logins {
+    /// Wrong passwords, by the hash of the user's name as it was sent.
+    wrong_by_user: Attempts<Digest>,
+    wrong_by_source: Attempts<String>,
+    right_by_user: Attempts<Digest>,
+}
+
+impl Logins {
+    pub(crate) fn new(limits: &ApiLimits) -> Self {
+        Self {
+            wrong_by_user: Attempts::new(limits.wrong_per_user_per_minute),
+            wrong_by_source: Attempts::new(limits.wrong_per_address_per_minute),
+            right_by_user: Attempts::new(limits.right_per_user_per_minute),
+        }
+    }
+
+    /// Counts an attempt as a wrong one until it turns out to be right; `Some` = it is one too many.
+    fn begin(&self, user: &Digest, source: &String, now: Instant) -> Option<Duration> {
+        // An address that is turned away does not use up the user's attempts, nor does one whose password would be right.
+        let paused = self.wrong_by_source.note(source, now);
+        let paused = paused.or_else(|| self.right_by_user.used_up(user, now));
+        paused.or_else(|| self.wrong_by_user.note(user, now))
+    }
+
+    /// It was right.
+    fn right(&self, user: &Digest, source: &String, now: Instant) -> Option<Duration> {
+        self.wrong_by_user.forgive(user);
+        self.wrong_by_source.forgive(source);
+        self.right_by_user.note(user, now)
+    }
+}
+
 fn refused() -> Problem {
     Problem::new(ErrorCode::Unauthorized, "user or password is not right")
 }
@@ -101,14 +142,15 @@ fn refused() -> Problem {
 impl ApiState {
     /// The user whose password this is.
     async fn verify(&self, user: &str, password: String, source: &str) -> Outcome<(UserName, Record)> {
-        let now = Instant::now();
-        // An address that is turned away does not use up the user's attempts.
-        let paused = self.logins_by_source.note(&source.to_owned(), now);
-        let paused = paused.or_else(|| self.logins_by_user.note(&auth::hash(user), now));
-        if let Some(pause) = paused {
-            let detail = "too many attempts to log in as this user, or from this address";
-            return Err(Problem::new(ErrorCode::Busy, detail).retry_after(pause));
-        }
+        let (hash, from) = (auth::hash(user), source.to_owned());
+        let too_many = |pause: Option<Duration>| match pause {
+            None => Ok(()),
+            Some(pause) => {
+                let detail = "too many attempts to log in as this user, or from this address";
+                Err(Problem::new(ErrorCode::Busy, detail).retry_after(pause))
+            }
+        };
+        too_many(self.logins.begin(&hash, &from, Instant::now()))?;
         let name = user.parse::<UserName>().ok();
         let record = match &name {
             Some(name) => self.core.store.get(&keys::user_key(name)).await?,
@@ -119,8 +161,7 @@ impl ApiState {
         let right = self.passwords.verify(&self.core.settings, stored, password).await?;
         match (right, name, record) {
             (true, Some(name), Some(record)) => {
-                self.logins_by_user.forgive(&auth::hash(user));
-                self.logins_by_source.forgive(&source.to_owned());
+                too_many(self.logins.right(&hash, &from, Instant::now()))?;
                 Ok((name, record))
             }
             _ => {
@@ -135,6 +176,26 @@ impl ApiState {
     }
 }
 
+impl ApiState {
+    /// The deletions that make room for a session: what is void, and the oldest beyond what a user may have.
+    fn surplus(&self, session: &SessionSpec) -> impl Iterator<Item = Write> + use<> {
+        let now = self.core.now_ms();
+        let is_void = |record: &Record| {
+            let valid = |old: &SessionSpec| {
+                old.id == session.id && old.epoch == session.epoch && old.expires_ms > now
+            };
+            !record.spec::<SessionSpec>().is_ok_and(|old| valid(&old))
+        };
+        let (mut gone, mut kept): (Vec<_>, Vec<_>) =
+            self.core.cache.sessions_of(&session.user).into_iter().partition(|record| is_void(record));
+        kept.sort_by_key(|record| std::cmp::Reverse(record.revision));
+        gone.extend(kept.into_iter().skip(self.core.settings.limits.sessions_per_user.saturating_sub(1)));
+        let delete =
+            |record: std::sync::Arc<Record>| Write::Delete { key: record.key.clone(), expect: Expect::Any };
+        gone.into_iter().take(MOST_ENDED).map(delete)
+    }
+}
+
 /// Logs in. The token is in this answer and nowhere else.
 #[utoipa::path(post, path = "/v1/login", tag = "identity",
     request_body(content = LoginBody, example = json!({"user": "ann", "password": "correct horse battery staple"})),
@@ -142,6 +203,7 @@ impl ApiState {
 pub(crate) async fn login(
     State(state): State<ApiState>,
     _query: NoQuery,
+    Minted(token): Minted,
     request: Request,
 ) -> Outcome<Response> {
     let source = source_of(request.extensions(), request.headers()).unwrap_or_default();
@@ -151,28 +213,30 @@ pub(crate) async fn login(
     let Doc(body) = <Doc<LoginBody> as axum::extract::FromRequest<()>>::from_request(request, &()).await?;
     let (user, password) = (body.user.unwrap_or_default(), body.password.unwrap_or_default());
     let (user, record) = state.verify(&user, password, &source).await?;
-    let spec: UserSpec = record.spec().map_err(|_| super::view::unreadable(&record))?;
-    let token = auth::mint().map_err(|error| {
-        tracing::error!(%error, "no randomness");
-        Problem::new(ErrorCode::Internal, "a token could not be made")
-    })?;
     let expires_ms = state.core.now_ms().saturating_add(body.ttl.unwrap_or(USUAL).0);
-    let session = SessionSpec { user: user.clone(), id: record.id.clone(), epoch: spec.epoch, expires_ms };
     let key = keys::session_key(auth::hash(&token));
-    let writes = vec![
-        state.put(key, Expect::Absent, &session),
-        // The password is still this one.
-        Write::Put {
-            key: record.key,
-            id: record.id,
-            expect: Expect::At(record.revision),
-            spec: None,
-            status: None,
-        },
-    ];
     let trail = Trail::new(by(&user), "session.login", &Request::from_parts(parts, ()));
-    let entry = trail.of_change(None, &writes).map(|entry| state.audit_write(&entry));
-    let commit = state.core.commit(writes.into_iter().chain(entry).collect()).await?;
+    // What memory has of the user's other sessions is to be complete.
+    state.core.wait_cache(record.revision, CACHE).await;
+    let made = state
+        .core
+        .update(&record.key, |present| {
+            // The password is still this one.
+            let spec = unchanged(present, &record).ok_or_else(refused)?;
+            let expect = present.map_or(Expect::Absent, |present| Expect::At(present.revision));
+            let (id, epoch) = (record.id.clone(), spec.epoch);
+            let session = SessionSpec { user: user.clone(), id: id.clone(), epoch, expires_ms };
+            let mut writes = vec![
+                state.put(key.clone(), Expect::Absent, &session),
+                Write::Put { key: record.key.clone(), id, expect, spec: None, status: None },
+            ];
+            let entry = trail.of_change(None, &writes).map(|entry| state.audit_write(&entry));
+            writes.extend(entry);
+            writes.extend(state.surplus(&session));
+            Ok::<_, Problem>(Some(writes))
+        })
+        .await?;
+    let commit = made.ok_or_else(refused)?;
     let view = SessionView { user: user.to_string(), token, expires_ms };
     Ok(state.changed((StatusCode::CREATED, Json(view)).into_response(), commit.revision, None, None).await)
 }
@@ -205,11 +269,15 @@ pub(crate) async fn put_password(
     Doc(body): Doc<PasswordBody>,
 ) -> Outcome<Response> {
     let session = keys::session_key(session_of(&caller)?);
+    if let Some(first) = &conditions.first {
+        return Ok(state.changed(StatusCode::NO_CONTENT.into_response(), first.revision, None, None).await);
+    }
     let (current, new) = (body.current.unwrap_or_default(), body.new.unwrap_or_default());
     let source = format!("session of {}", caller.name);
-    let (user, _) =
+    let not_yours = || Problem::field("current", "is not your password");
+    let (user, verified) =
         state.verify(&caller.name, current, &source).await.map_err(|problem| match problem.code {
-            ErrorCode::Unauthorized => Problem::field("current", "is not your password"),
+            ErrorCode::Unauthorized => not_yours(),
             _ => problem,
         })?;
     let password = state.passwords.hash(&state.core.settings, new).await?;
@@ -217,8 +285,8 @@ pub(crate) async fn put_password(
     let own = state.core.store.get(&session).await?.ok_or_else(refused)?;
     let commit = state
         .change(&key, &conditions, |present, expect| {
-            let present = present.ok_or_else(refused)?;
-            let mut spec: UserSpec = present.spec().map_err(|_| super::view::unreadable(present))?;
+            // Another password that came while this one was looked at stays.
+            let mut spec = unchanged(present, &verified).ok_or_else(not_yours)?;
             spec.password = Some(password.clone());
             spec.epoch += 1;
             let mut kept: SessionSpec = own.spec().map_err(|_| super::view::unreadable(&own))?;
@@ -232,7 +300,14 @@ pub(crate) async fn put_password(
     Ok(state.changed(StatusCode::NO_CONTENT.into_response(), commit.revision, None, None).await)
 }
 
-fn session_of(caller: &Caller) -> Outcome<towpath_types::Digest> {
+/// The user as it is now, if it is still the one whose password was looked at, with that password.
+fn unchanged(present: Option<&Record>, verified: &Record) -> Option<UserSpec> {
+    let present = present.filter(|present| present.id == verified.id)?;
+    let (now, then): (UserSpec, UserSpec) = (present.spec().ok()?, verified.spec().ok()?);
+    (now.password == then.password && now.epoch == then.epoch && !now.disabled).then_some(now)
+}
+
+fn session_of(caller: &Caller) -> Outcome<Digest> {
     let detail = "this is a token, not a session: `towpath token revoke` ends it";
     caller.session.ok_or_else(|| Problem::new(ErrorCode::Conflict, detail))
 }

@@ -86,9 +86,14 @@ pub(crate) async fn put_member(
 ) -> Outcome<Response> {
     let (org, user): (OrgName, UserName) = (name("org", &org)?, name("user", &user)?);
     let role = body.role.ok_or_else(|| Problem::field("role", "is needed"))?;
-    state.existing_org(&org).await?;
-    let record = state.core.store.get(&keys::user_key(&user)).await?;
-    let id = record.ok_or_else(|| Problem::not_found(format!("user {user}")))?.id;
+    let id = match &conditions.first {
+        Some(_) => String::new(),
+        None => {
+            state.existing_org(&org).await?;
+            let record = state.core.store.get(&keys::user_key(&user)).await?;
+            record.ok_or_else(|| Problem::not_found(format!("user {user}")))?.id
+        }
+    };
     let key = keys::member_key(&org, &user);
     let mut created = false;
     let commit = state
@@ -100,7 +105,7 @@ pub(crate) async fn put_member(
         .await?;
     let record = first(&commit)?;
     let view = MemberView::new(record).ok_or_else(|| super::view::unreadable(record))?;
-    let response = written(created, record.revision, &view);
+    let response = written(conditions.made(created), record.revision, &view);
     Ok(state.changed(response, commit.revision, None, None).await)
 }
 

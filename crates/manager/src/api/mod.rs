@@ -24,6 +24,7 @@ mod groups;
 mod guarded;
 mod instances;
 mod lanes;
+mod lately;
 mod login;
 mod logs;
 mod managers;
@@ -71,12 +72,20 @@ pub struct ApiLimits {
     pub blobs: BlobLimits,
     /// Requests without a valid token that an address may send in a minute; further ones are answered with 429.
     pub failed_auth_per_minute: u32,
+    /// Proxies in front of the API: what they say about their clients' addresses is believed.
+    pub trusted_proxies: Vec<towpath_types::NetBlock>,
     /// Wrong passwords that are taken for one user in a minute; further logins are answered with 429.
-    pub logins_per_user_per_minute: u32,
+    pub wrong_per_user_per_minute: u32,
     /// Wrong passwords that are taken from one address in a minute.
-    pub logins_per_address_per_minute: u32,
-    /// Entries of the audit log that are kept at most.
+    pub wrong_per_address_per_minute: u32,
+    /// Right ones of one user in a minute.
+    pub right_per_user_per_minute: u32,
+    /// Sessions of one user; a further one ends the oldest.
+    pub sessions_per_user: usize,
+    /// Entries of the audit log that are kept of each org, and of the platform, at most.
     pub audit_entries: usize,
+    /// Entries about their own logins and passwords that are kept of each user at most, beside those.
+    pub audit_logins_per_user: usize,
     /// How long they are kept at most.
     pub audit_days: u32,
     /// Connections at once; further ones wait.
@@ -92,9 +101,13 @@ impl Default for ApiLimits {
         Self {
             blobs: BlobLimits::default(),
             failed_auth_per_minute: 20,
-            logins_per_user_per_minute: 10,
-            logins_per_address_per_minute: 30,
+            trusted_proxies: Vec::new(),
+            wrong_per_user_per_minute: 10,
+            wrong_per_address_per_minute: 30,
+            right_per_user_per_minute: 30,
+            sessions_per_user: 50,
             audit_entries: 100_000,
+            audit_logins_per_user: 1_000,
             audit_days: 365,
             connections: 4096,
             changes: ChangeLimits::default(),
@@ -115,11 +128,11 @@ pub(crate) struct ApiState {
     pub(crate) forwards: crate::core::shares::Shares,
     /// Requests without a valid token, by address.
     pub(crate) failures: Arc<attempts::Attempts<std::net::IpAddr>>,
-    /// Logins by the hash of the user's name, as it was sent.
-    pub(crate) logins_by_user: Arc<attempts::Attempts<towpath_types::Digest>>,
-    /// Logins by where they come from.
-    pub(crate) logins_by_source: Arc<attempts::Attempts<String>>,
+    /// Logins and their limits.
+    pub(crate) logins: Arc<login::Logins>,
     pub(crate) passwords: Arc<passwords::Passwords>,
+    /// Tokens that were made a moment ago.
+    pub(crate) lately: Arc<lately::Lately>,
     /// Changes that count towards a quota, one at a time of each org.
     pub(crate) turns: Arc<quota::Turns>,
     /// Where this API is reached.

@@ -128,6 +128,28 @@ impl ApiState {
         Ok(writes)
     }
 
+    /// The writes that delete an org with its spaces, members and tokens.
+    async fn delete_org_writes(&self, org: &OrgName, record: &Record) -> Outcome<Vec<Write>> {
+        let core = &self.core;
+        core.wait_cache(record.revision, CACHE).await;
+        let mut writes = vec![Write::Delete { key: record.key.clone(), expect: Expect::At(record.revision) }];
+        for space in core.cache.list(Kind::Space, Some(org), None) {
+            // As the store has it: memory may be behind what has just come into it.
+            if let Some(space) = core.store.get(&space.key).await? {
+                writes.extend(self.delete_space_writes(&space).await?);
+            }
+        }
+        for kind in [Kind::Member, Kind::Token] {
+            let records = core.cache.list(kind, Some(org), None);
+            let gone = |record: &std::sync::Arc<Record>| Write::Delete {
+                key: record.key.clone(),
+                expect: Expect::Any,
+            };
+            writes.extend(records.iter().map(gone));
+        }
+        Ok(writes)
+    }
+
     /// The org has to be there.
     pub(crate) async fn existing_org(&self, org: &OrgName) -> Outcome<Record> {
         let record = self.core.store.get(&keys::org_key(org)).await?;
@@ -196,7 +218,7 @@ pub(crate) async fn put_org(
         })
         .await?;
     let record = first(&commit)?;
-    let response = written(created, record.revision, &state.org_view(record, &caller)?);
+    let response = written(conditions.made(created), record.revision, &state.org_view(record, &caller)?);
     Ok(state.changed(response, commit.revision, None, None).await)
 }
 
@@ -238,35 +260,14 @@ pub(crate) async fn delete_org(
     if org == SpaceRef::first().org {
         return Err(Problem::conflict("the org `default` stays"));
     }
-    let key = keys::org_key(&org);
-    let record = state.existing_org(&org).await?;
-    state.core.wait_cache(record.revision, CACHE).await;
-    let mut with = Vec::new();
-    for space in state.core.cache.list(Kind::Space, Some(&org), None) {
-        // As the store has it: memory may be behind what has just come into it.
-        if let Some(space) = state.core.store.get(&space.key).await? {
-            with.extend(state.delete_space_writes(&space).await?);
+    let commit = match &conditions.first {
+        Some(first) => first.clone(),
+        None => {
+            let record = state.existing_org(&org).await?;
+            let writes = state.delete_org_writes(&org, &record).await?;
+            state.change_as_read(&record, &conditions, writes).await?
         }
-    }
-    for kind in [Kind::Member, Kind::Token] {
-        let records = state.core.cache.list(kind, Some(&org), None);
-        with.extend(
-            records.iter().map(|record| Write::Delete { key: record.key.clone(), expect: Expect::Any }),
-        );
-    }
-    let commit = state
-        .change(&key, &conditions, |present, expect| match present {
-            Some(present) if present.revision != record.revision => {
-                Err(Problem::conflict(format!("org {org} was changed at the same time; try again")))
-            }
-            Some(_) => {
-                let mut writes = vec![Write::Delete { key: key.clone(), expect }];
-                writes.extend(with.clone());
-                Ok(writes)
-            }
-            None => Err(Problem::not_found(format!("org {org}"))),
-        })
-        .await?;
+    };
     let response = StatusCode::NO_CONTENT.into_response();
     Ok(state.changed(response, commit.revision, None, None).await)
 }
@@ -305,7 +306,9 @@ pub(crate) async fn put_space(
     conditions: Conditions,
 ) -> Outcome<Response> {
     let space = SpaceRef { org: name("org", &org)?, space: name("space", &space)? };
-    state.existing_org(&space.org).await?;
+    if conditions.first.is_none() {
+        state.existing_org(&space.org).await?;
+    }
     let key = keys::space_key(&space);
     let mut created = false;
     let commit = state
@@ -322,7 +325,7 @@ pub(crate) async fn put_space(
         .await?;
     let record = first(&commit)?;
     let view = super::view::SpaceView::new(&state.core, record).ok_or_else(|| unreadable(record))?;
-    let response = written(created, record.revision, &view);
+    let response = written(conditions.made(created), record.revision, &view);
     Ok(state.changed(response, commit.revision, None, None).await)
 }
 
@@ -340,19 +343,15 @@ pub(crate) async fn delete_space(
     if space == SpaceRef::first() {
         return Err(Problem::conflict("the space default/default stays"));
     }
-    let key = keys::space_key(&space);
-    let missing = || Problem::not_found(format!("space {space}"));
-    let record = state.core.store.get(&key).await?.ok_or_else(missing)?;
-    let writes = state.delete_space_writes(&record).await?;
-    let commit = state
-        .change(&key, &conditions, |present, _| match present {
-            Some(present) if present.revision != record.revision => {
-                Err(Problem::conflict(format!("space {space} was changed at the same time; try again")))
-            }
-            Some(_) => Ok(writes.clone()),
-            None => Err(missing()),
-        })
-        .await?;
+    let commit = match &conditions.first {
+        Some(first) => first.clone(),
+        None => {
+            let record = state.core.store.get(&keys::space_key(&space)).await?;
+            let record = record.ok_or_else(|| Problem::not_found(format!("space {space}")))?;
+            let writes = state.delete_space_writes(&record).await?;
+            state.change_as_read(&record, &conditions, writes).await?
+        }
+    };
     let response = StatusCode::NO_CONTENT.into_response();
     Ok(state.changed(response, commit.revision, None, None).await)
 }

@@ -60,6 +60,22 @@ impl Passwords {
         Ok(same && there)
     }
 
+    /// Hex digest of a text with a password in it, as slow to try guesses with as the stored hash of one.
+    pub(crate) async fn digest(
+        &self,
+        settings: &ManagerSettings,
+        text: bytes::Bytes,
+        salt: String,
+    ) -> Outcome<String> {
+        let work = move || {
+            let mut digest = [0_u8; 32];
+            argon2().hash_password_into(&text, salt.as_bytes(), &mut digest).map(|()| digest)
+        };
+        let digest = self.work(settings, work).await?;
+        let failed = |_| Problem::new(ErrorCode::Internal, "the body could not be hashed");
+        Ok(towpath_types::Digest::from_bytes(digest.map_err(failed)?).hex())
+    }
+
     async fn work<T: Send + 'static>(
         &self,
         settings: &ManagerSettings,

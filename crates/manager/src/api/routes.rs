@@ -173,7 +173,7 @@ pub(crate) async fn put_route(
         .await?;
     let record = first(&commit)?;
     let view = RouteView::new(&state.core, record).ok_or_else(|| unreadable(record))?;
-    let response = written(created || conditions.has_made(), record.revision, &view);
+    let response = written(conditions.made(created), record.revision, &view);
     Ok(state.changed(response, commit.revision, query.wait, query.wait_timeout).await)
 }
 

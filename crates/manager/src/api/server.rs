@@ -65,9 +65,9 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         peers,
         forwards: crate::core::shares::Shares::new(super::forward::MOST_FORWARDED),
         failures: Arc::new(Attempts::new(settings.limits.failed_auth_per_minute)),
-        logins_by_user: Arc::new(Attempts::new(settings.limits.logins_per_user_per_minute)),
-        logins_by_source: Arc::new(Attempts::new(settings.limits.logins_per_address_per_minute)),
+        logins: Arc::new(super::login::Logins::new(&settings.limits)),
         passwords: Arc::default(),
+        lately: Arc::default(),
         turns: Arc::default(),
         probe: Arc::default(),
         documents: Arc::new(router::Documents::make()),
@@ -91,9 +91,12 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         calls,
         pages,
     ];
-    let connections = settings.limits.connections.max(1);
-    let serving =
-        vitals::spawn(&core, accept::serve(listener, router, (connections, settings.limits.head), stopping));
+    let admission = accept::Admission {
+        connections: settings.limits.connections.max(1),
+        head: settings.limits.head,
+        trusted: settings.limits.trusted_proxies.clone().into(),
+    };
+    let serving = vitals::spawn(&core, accept::serve(listener, router, admission, stopping));
     tracing::info!(%address, "the API listens");
     Ok(ApiServer { address, stop, serving, background })
 }

@@ -4,6 +4,7 @@ use super::ApiState;
 use super::auth::{self, Caller};
 use super::body::{Checked, Doc};
 use super::callers::place_of;
+use super::lately::Minted;
 use super::problem::{FieldError, Outcome, Problem, ProblemBody};
 use super::query::{Params, Segments, first_org};
 use super::reading::{List, read_answer};
@@ -148,6 +149,21 @@ pub(crate) async fn list_tokens(
     Ok(read_answer(page.stale, &List { items, next: None, revision: page.revision }))
 }
 
+impl ApiState {
+    /// The token behind what is stored: the one of this request, or what the first one with its key made a moment ago.
+    fn token_of(&self, stored: &TokenSpec, minted: String, conditions: &Conditions) -> Option<String> {
+        let key = conditions.idempotency.as_ref().map(|named| named.key.as_str());
+        let now = tokio::time::Instant::now();
+        if stored.hash != auth::hash(&minted) {
+            return self.lately.find(key?, &stored.hash, now);
+        }
+        if let Some(key) = key {
+            self.lately.note(key, &minted, now);
+        }
+        Some(minted)
+    }
+}
+
 /// Makes a token. It is in this answer and nowhere else.
 #[utoipa::path(post, path = "/v1/tokens", tag = "tokens", params(TokenQuery),
     request_body(content = TokenBody, example = json!({"name": "ci", "role": "developer", "space": "prod", "ttl": "720h"})),
@@ -157,6 +173,7 @@ pub(crate) async fn create_token(
     caller: Caller,
     Params(query): Params<TokenQuery>,
     conditions: Conditions,
+    Minted(minted): Minted,
     Doc(body): Doc<TokenBody>,
 ) -> Outcome<Response> {
     let (Some(name), Some(role)) = (body.name, body.role) else {
@@ -172,14 +189,10 @@ pub(crate) async fn create_token(
         }
         Role::Owner | Role::Developer | Role::Viewer => Some(query.org()),
     };
-    let token = auth::mint().map_err(|error| {
-        tracing::error!(%error, "no randomness");
-        Problem::new(ErrorCode::Internal, "a token could not be made")
-    })?;
     let expires_ms = body.ttl.map(|ttl| state.core.now_ms().saturating_add(ttl.0));
-    let spec = TokenSpec { hash: auth::hash(&token), role, org: org.clone(), space: body.space, expires_ms };
+    let spec = TokenSpec { hash: auth::hash(&minted), role, org: org.clone(), space: body.space, expires_ms };
     let key = org.as_ref().map_or_else(|| keys::token_key(&name), |org| keys::org_token_key(org, &name));
-    if let Some(org) = &org {
+    if let Some(org) = org.as_ref().filter(|_| conditions.first.is_none()) {
         state.existing_org(org).await?;
         if let Some(space) = &spec.space {
             state.space_exists(&SpaceRef { org: org.clone(), space: space.clone() }).await?;
@@ -194,13 +207,15 @@ pub(crate) async fn create_token(
             }
         })
         .await?;
-    // A repeated request gets the first one's record, and the token of that is not known any more.
-    if first(&commit)?.spec::<TokenSpec>().ok().as_ref() != Some(&spec) {
-        return Err(Problem::conflict(format!(
-            "the token {name:?} was made by an earlier request, and is shown only once"
-        )));
-    }
-    let made = NewToken { name: name.clone(), role, org, space: spec.space, expires_ms, token };
+    let record = first(&commit)?;
+    let stored: TokenSpec = record.spec().map_err(|_| super::view::unreadable(record))?;
+    let token = state.token_of(&stored, minted, &conditions).ok_or_else(|| {
+        Problem::conflict(format!(
+            "the token {name:?} was made by an earlier request, and is not shown any more"
+        ))
+    })?;
+    let (space, expires_ms) = (stored.space, stored.expires_ms);
+    let made = NewToken { name: name.clone(), role, org, space, expires_ms, token };
     let mut response = (StatusCode::CREATED, Json(made)).into_response();
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/tokens/{name}")) {
         response.headers_mut().insert(header::LOCATION, location);

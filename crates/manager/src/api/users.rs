@@ -131,7 +131,7 @@ pub(crate) async fn put_user(
         .await?;
     let record = first(&commit)?;
     let view = state.user_view(record).ok_or_else(|| super::view::unreadable(record))?;
-    let response = written(created, record.revision, &view);
+    let response = written(conditions.made(created), record.revision, &view);
     Ok(state.changed(response, commit.revision, None, None).await)
 }
 

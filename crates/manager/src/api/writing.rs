@@ -79,13 +79,24 @@ impl FromRequestParts<ApiState> for Conditions {
         conditions.until = parts.extensions.get::<Forwarded>().map(|forwarded| forwarded.until);
         conditions.trail = parts.extensions.get::<Trail>().cloned();
         if let Some(named) = &mut conditions.idempotency {
-            // With the key in it, so that the digest of a secret tells nothing.
-            let digest = |SentBody(body): &SentBody| digest_of([named.key.as_bytes(), body]);
-            named.request = parts.extensions.get::<SentBody>().map(digest);
+            named.request = match parts.extensions.get::<SentBody>() {
+                Some(SentBody(body)) if has_password(parts.uri.path()) => {
+                    let salt = named.key.clone();
+                    Some(state.passwords.digest(&state.core.settings, body.clone(), salt).await?)
+                }
+                // With the key in it, so that equal bodies have no equal digests.
+                Some(SentBody(body)) => Some(digest_of([named.key.as_bytes(), body])),
+                None => None,
+            };
             conditions.first = state.core.store.answered(named).await?;
         }
         Ok(conditions)
     }
+}
+
+/// Whether bodies sent there hold passwords: what is stored of them must not be quick to try guesses with.
+fn has_password(path: &str) -> bool {
+    ["/v1/users/", "/v1/password"].iter().any(|start| path.starts_with(start))
 }
 
 /// Hex digest of parts that cannot run into each other.
@@ -154,8 +165,12 @@ impl Conditions {
         named.map(|_| present.generation)
     }
 
-    /// Whether the first request with this key made what it is about.
-    pub(crate) fn has_made(&self) -> bool {
+    /// Whether this request made what it is about, or the first one with its key did.
+    pub(crate) fn made(&self, created: bool) -> bool {
+        created || self.has_made()
+    }
+
+    fn has_made(&self) -> bool {
         let made = |commit: &Commit, record: &Record| {
             record.generation == Generation(1) && record.revision == commit.revision
         };
@@ -213,8 +228,16 @@ impl ApiState {
             };
             let _turn = self.core.changes.enter(key, conditions.until).await?;
             let present = self.core.store.get(key).await?;
-            let expect = conditions.check(present.as_ref())?;
-            let mut writes = decide(present.as_ref(), expect)?;
+            let decided =
+                conditions.check(present.as_ref()).and_then(|expect| decide(present.as_ref(), expect));
+            let mut writes = match (decided, &conditions.idempotency) {
+                (Ok(writes), _) => writes,
+                // What is in the way may be what the first request with this key made, while this one waited for its turn.
+                (Err(problem), Some(named)) => {
+                    return self.core.store.answered(named).await?.ok_or(problem);
+                }
+                (Err(problem), None) => return Err(problem),
+            };
             let entry =
                 conditions.trail.as_ref().and_then(|trail| trail.of_change(present.as_ref(), &writes));
             writes.extend(entry.map(|entry| self.audit_write(&entry)));
@@ -226,6 +249,24 @@ impl ApiState {
             }
         }
         Err(CommitError::Contended.into())
+    }
+
+    /// Changes a resource by what was found out beside it when it was read. Refused when it has changed since.
+    pub(crate) async fn change_as_read(
+        &self,
+        read: &Record,
+        conditions: &Conditions,
+        writes: Vec<Write>,
+    ) -> Outcome<Commit> {
+        let moved = || {
+            let what = format!("{} {}", read.key.kind.as_str(), read.key.name);
+            Problem::conflict(format!("{what} was changed at the same time; try again"))
+        };
+        self.change(&read.key, conditions, |present, _| match present {
+            Some(present) if present.revision == read.revision => Ok(writes.clone()),
+            _ => Err(moved()),
+        })
+        .await
     }
 
     /// Finishes the answer to a mutation: revision header, and the wait for the gateways when asked for

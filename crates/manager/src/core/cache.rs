@@ -94,6 +94,14 @@ impl Cache {
         })
     }
 
+    /// The sessions of a user of this name.
+    pub fn sessions_of(&self, user: &UserName) -> Vec<Arc<Record>> {
+        self.read(|inner| {
+            let keys = inner.sessions.get(user.as_str()).into_iter().flatten();
+            keys.filter_map(|key| inner.records.get(key).cloned()).collect()
+        })
+    }
+
     /// The groups of an org.
     pub fn groups_in(&self, org: &OrgName) -> Vec<(GroupRef, CachedGroup)> {
         self.read(|inner| {

@@ -14,14 +14,14 @@ pub(crate) async fn token(operator: &Client, org: &str, body: Value) -> String {
     made.json()["token"].as_str().unwrap().to_owned()
 }
 
-const PASSWORD: &str = "correct horse battery staple";
+pub(crate) const PASSWORD: &str = "correct horse battery staple";
 
-async fn user(operator: &Client, name: &str) {
+pub(crate) async fn user(operator: &Client, name: &str) {
     let made = operator.put(&format!("/v1/users/{name}"), json!({"password": PASSWORD})).await;
     assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
 }
 
-async fn login(platform: &Platform, name: &str, password: &str) -> Client {
+pub(crate) async fn login(platform: &Platform, name: &str, password: &str) -> Client {
     let anybody = Client { token: None, ..platform.api() };
     let session = anybody.post("/v1/login", json!({"user": name, "password": password})).await;
     assert_eq!(session.status, StatusCode::CREATED, "{}", session.text());
@@ -106,8 +106,8 @@ async fn a_session_ends_with_its_password_its_user_or_its_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logins_are_refused_alike_and_limited_by_user_and_by_address() {
     let platform = Platform::start_with(|settings| {
-        settings.limits.logins_per_user_per_minute = 3;
-        settings.limits.logins_per_address_per_minute = 8;
+        settings.limits.wrong_per_user_per_minute = 3;
+        settings.limits.wrong_per_address_per_minute = 8;
     })
     .await;
     let operator = platform.api();
@@ -128,7 +128,7 @@ async fn logins_are_refused_alike_and_limited_by_user_and_by_address() {
     for (user, password) in [("nobody", PASSWORD), ("ben", PASSWORD), ("Not A Name", PASSWORD)] {
         assert_eq!(plain(&attempt(user, password).await), plain(&wrong), "{user}");
     }
-    // A right password does not count.
+    // A right password does not count as a wrong one.
     for _ in 0..4 {
         assert_eq!(attempt("ann", PASSWORD).await.status, StatusCode::CREATED);
     }

@@ -24,6 +24,7 @@ mod conditions;
 mod faults;
 mod framing;
 mod identity;
+mod logins;
 mod logs;
 mod managers;
 mod platform;

@@ -245,3 +245,25 @@ async fn a_queue_does_not_grow_without_bound_while_its_owner_is_gone() {
     .await;
     assert_eq!(pair.platform.fleet.core().changes.waiting(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_whose_answer_is_lost_on_the_way_is_the_one_that_comes() {
+    let owner = |pair: &Pair| pair.second.core().ownership.owner("tokens");
+    let mut pair = Pair::start().await;
+    while owner(&pair) != pair.first() {
+        pair = Pair::start().await;
+    }
+    let seed = format!("twp_{}", "A".repeat(43));
+    for (n, body) in [json!({}), json!({"ttl": "1h"})].into_iter().enumerate() {
+        pair.bus.lose_answers(1);
+        let mut whole = json!({"name": format!("t{n}"), "role": "developer"});
+        whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        let made = pair.api().with("x-towpath-seed", &seed).post("/v1/tokens", whole).await;
+        assert_eq!(pair.bus.answers_to_lose(), 0);
+        assert_eq!(made.status, StatusCode::CREATED, "{}", made.text());
+        let token = made.json()["token"].as_str().unwrap().to_owned();
+        assert_ne!(token, seed, "clients do not choose tokens");
+        let own = Client { token: Some(token), ..pair.api() };
+        assert_eq!(own.get("/v1/whoami").await.json()["name"], format!("t{n}"));
+    }
+}

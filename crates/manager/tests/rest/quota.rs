@@ -135,3 +135,18 @@ async fn two_managers_do_not_give_the_last_one_twice() {
     assert_eq!(usage(&operator, "acme").await["lanes"], 10);
     second.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_wants_no_route_is_not_refused_for_one() {
+    let platform = Platform::start().await;
+    let operator = platform.api();
+    operator.put("/v1/orgs/acme", json!({})).await;
+    operator.put("/v1/apps/shop?org=acme", json!({})).await;
+    let routes = operator.get("/v1/routes?org=acme").await.json();
+    let host = routes["items"][0]["host"].as_str().unwrap();
+    assert!(operator.delete(&format!("/v1/routes?org=acme&host={host}")).await.status.is_success());
+    operator.put("/v1/orgs/acme/quota", json!({"routes": 0})).await;
+    let changed = operator.put("/v1/apps/shop?org=acme", json!({"env": {"A": "1"}})).await;
+    assert_eq!(changed.status, StatusCode::OK, "{}", changed.text());
+    assert_eq!(operator.put("/v1/apps/other?org=acme", json!({})).await.code(), "quota_exceeded");
+}

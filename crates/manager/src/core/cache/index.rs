@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use towpath_plan::rollout::{memory_of, stays};
 use towpath_types::cell::CellSpec;
+use towpath_types::identity::SessionSpec;
 use towpath_types::resource::Key;
 use towpath_types::spec::{AppSpec, ReleaseSpec, TokenSpec};
 use towpath_types::{AppRef, CellId, Digest, InstanceId, Kind, LaneName, Record, Revision, SpaceRef};
@@ -26,6 +27,8 @@ pub(super) struct Index {
     pub(super) tokens: HashMap<Digest, Key>,
     /// Memberships by the user's name.
     pub(super) members: HashMap<String, BTreeSet<Key>>,
+    /// Sessions by the user's name.
+    pub(super) sessions: HashMap<String, BTreeSet<Key>>,
     /// What is wanted of cells.
     pub(super) cells: BTreeMap<CellId, CellSpec>,
     pub(super) routing: RoutingView,
@@ -80,7 +83,8 @@ impl Index {
                 None => drop(self.releases.remove(key)),
             },
             Kind::Cell => self.apply_cell(key, record),
-            Kind::Member => self.apply_member(key, record.is_some()),
+            Kind::Member => file_under(&mut self.members, &key.name, key, record.is_some()),
+            Kind::Session => self.apply_session(key, before.as_deref(), record.as_deref()),
             Kind::Token => self.apply_token(key, before.as_deref(), record.as_deref()),
             _ => {}
         }
@@ -95,14 +99,10 @@ impl Index {
         }
     }
 
-    fn apply_member(&mut self, key: &Key, there: bool) {
-        let of_user = self.members.entry(key.name.clone()).or_default();
-        if there {
-            of_user.insert(key.clone());
-        } else {
-            of_user.remove(key);
-            if of_user.is_empty() {
-                self.members.remove(&key.name);
+    fn apply_session(&mut self, key: &Key, before: Option<&Record>, now: Option<&Record>) {
+        for (record, there) in [(before, false), (now, true)] {
+            if let Some(session) = record.and_then(|record| record.spec::<SessionSpec>().ok()) {
+                file_under(&mut self.sessions, session.user.as_str(), key, there);
             }
         }
     }
@@ -192,6 +192,18 @@ impl Index {
             .collect();
         self.routing = routing;
         changed
+    }
+}
+
+/// Notes that something is of a user, or no longer is.
+fn file_under(by_user: &mut HashMap<String, BTreeSet<Key>>, user: &str, key: &Key, there: bool) {
+    if there {
+        by_user.entry(user.to_owned()).or_default().insert(key.clone());
+    } else if let Some(of_user) = by_user.get_mut(user) {
+        of_user.remove(key);
+        if of_user.is_empty() {
+            by_user.remove(user);
+        }
     }
 }
 
