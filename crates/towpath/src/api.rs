@@ -55,6 +55,11 @@ impl Api {
         Self { org: Some(org.to_owned()), space: Some(space.to_owned()), ..self.clone() }
     }
 
+    /// The same API, as whoever has this token.
+    pub(crate) fn with_token(&self, token: Token) -> Self {
+        Self { token, ..self.clone() }
+    }
+
     /// The org.
     pub(crate) fn org(&self) -> &str {
         self.org.as_deref().unwrap_or(DEFAULT)
@@ -99,6 +104,14 @@ impl Api {
         let content = body.map(|_| "application/json");
         let response = self.send(method, path, content, in_memory(bytes), CALL_TIMEOUT).await?;
         read_json(response).await
+    }
+
+    /// PUT of a JSON document that makes something; a conflict when it is there already.
+    pub(crate) async fn create(&self, path: &str, body: &Value) -> Outcome<Value> {
+        let bytes = Bytes::from(body.to_string());
+        let mut request = self.request(Method::PUT, path, Some("application/json"), in_memory(bytes))?;
+        request.headers_mut().insert("if-none-match", http::HeaderValue::from_static("*"));
+        read_json(self.answer(request, CALL_TIMEOUT).await?).await
     }
 
     /// Whether a resource is there, by HEAD.
@@ -148,7 +161,11 @@ impl Api {
         body: Body,
         timeout: Duration,
     ) -> Outcome<Response<Incoming>> {
-        let request = self.request(method, path, content, body)?;
+        self.answer(self.request(method, path, content, body)?, timeout).await
+    }
+
+    /// The answer, if it is a good one.
+    async fn answer(&self, request: Request<Body>, timeout: Duration) -> Outcome<Response<Incoming>> {
         let response = connect::send(&self.address, request, timeout).await?;
         if response.status().is_success() {
             return Ok(response);

@@ -1,5 +1,6 @@
 //! `towpath login`, `logout`, `whoami` and `password`.
 
+use crate::api::Token;
 use crate::api::view::{count, list, text};
 use crate::cli::client::Context;
 use crate::exit::{Exit, Failure, Outcome};
@@ -98,13 +99,15 @@ impl LogoutArgs {
             context.screen.note(format!("Nobody was logged in at {}", context.api.address()));
             return Ok(());
         };
-        let ended = context.api.call(Method::POST, "/v1/logout", None).await;
-        remembered::change(context.api.address(), |entry| (entry.user, entry.token) = (None, None))?;
-        // One that has ended already is what was asked for.
-        match ended {
+        // The session that is remembered, whatever other token was said.
+        let session = context.api.with_token(Token { text: before.token, remedy: String::new() });
+        match session.call(Method::POST, "/v1/logout", None).await {
+            // It goes on there, so it is not forgotten here.
             Err(failure) if failure.exit != Exit::Unauthorized => return Err(failure),
+            // One that has ended already is what was asked for.
             _ => {}
         }
+        remembered::change(context.api.address(), |entry| (entry.user, entry.token) = (None, None))?;
         context.screen.note(format!("Logged out {user}"));
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::login::ask_password;
 use crate::api::view::{at, count, flag, text};
 use crate::cli::client::Context;
-use crate::exit::Outcome;
+use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::style::Style;
 use crate::screen::table::{Cell, Table};
 use crate::screen::time;
@@ -33,6 +33,9 @@ enum UserAction {
         /// May do everything on the platform
         #[arg(long)]
         operator: bool,
+        /// Also when there is one of this name, who then gets the password and these rights
+        #[arg(long)]
+        replace: bool,
     },
     /// Give a user another password; all sessions end
     Password {
@@ -107,10 +110,19 @@ impl UsersArgs {
         };
         match self.action {
             None | Some(UserAction::List) => show_users(context).await,
-            Some(UserAction::Create { name, operator }) => {
-                let password = ask_password("Password")?;
+            Some(UserAction::Create { name, operator, replace }) => {
+                let body = json!({"password": ask_password("Password")?, "operator": operator});
                 let note = format!("User {name} can log in: towpath login {name}");
-                put(&name, json!({"password": password, "operator": operator}), note).await
+                if replace {
+                    return put(&name, body, note).await;
+                }
+                let made = context.api.create(&format!("/v1/users/{name}"), &body).await;
+                let made = made.map_err(|failure| taken(&name, failure))?;
+                if context.screen.json() {
+                    return context.screen.json_document(&made);
+                }
+                context.screen.note(note);
+                Ok(())
             }
             Some(UserAction::Password { name }) => {
                 let password = ask_password("New password")?;
@@ -129,6 +141,18 @@ impl UsersArgs {
             }
         }
     }
+}
+
+/// What to say when a user cannot be made.
+fn taken(name: &UserName, failure: Failure) -> Failure {
+    if failure.exit != Exit::Conflict {
+        return failure;
+    }
+    Failure::hinted(
+        Exit::Conflict,
+        format!("there is a user {name} already"),
+        format!("towpath users password {name} gives another password; --replace the rights, too"),
+    )
 }
 
 async fn show_users(context: &Context) -> Outcome {
