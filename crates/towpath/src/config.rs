@@ -2,6 +2,7 @@
 //! wrong. Routes and policy are no settings: they travel through store and bus.
 
 mod gateway;
+mod identity;
 mod keys;
 mod overlay;
 pub(crate) mod paths;
@@ -9,6 +10,7 @@ mod ranges;
 pub(crate) mod read;
 mod strangers;
 
+pub(crate) use identity::IdentitySettings;
 pub(crate) use keys::KEYS;
 pub(crate) use overlay::Sources;
 pub(crate) use read::read;
@@ -18,7 +20,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use towpath_gateway::GatewayConfig;
-use towpath_types::{ByteSize, Millis, Place};
+use towpath_types::{ByteSize, Millis, NetBlock, Place};
 
 /// Which role the process has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +68,8 @@ pub(crate) struct Settings {
     pub(crate) evict_after: Option<Millis>,
     /// The manager's share of the work; `None` = the normal one.
     pub(crate) weight: Option<f32>,
+    /// Logins and the audit log.
+    pub(crate) identity: IdentitySettings,
     /// How rollouts are done.
     pub(crate) rollout: RolloutSettings,
     /// The gateway.
@@ -89,6 +93,8 @@ pub(crate) struct ApiSettings {
     pub(crate) advertise: Option<String>,
     /// Largest upload in bytes.
     pub(crate) max_upload: Option<ByteSize>,
+    /// Proxies in front of it that are believed.
+    pub(crate) trusted_proxies: Vec<NetBlock>,
 }
 
 /// Settings of rollouts; `None` = the manager's default.

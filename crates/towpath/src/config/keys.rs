@@ -30,6 +30,7 @@ pub(crate) const KEYS: &[Key] = &[
     one("api.listen", "TOWPATH_API_LISTEN"),
     one("api.advertise", "TOWPATH_API_ADVERTISE"),
     one("api.max_upload", "TOWPATH_API_MAX_UPLOAD"),
+    Key { path: "api.trusted_proxies", env: "TOWPATH_API_TRUSTED_PROXIES", list: true },
     one("manager.evict_after", "TOWPATH_MANAGER_EVICT_AFTER"),
     one("manager.weight", "TOWPATH_MANAGER_WEIGHT"),
     Key { path: "gateway.listen", env: "TOWPATH_GATEWAY_LISTEN", list: true },

@@ -1,16 +1,16 @@
 //! Sources to settings. Pure.
 
-use super::gateway;
 use super::ranges::Span;
 use super::{
     ApiSettings, CellSettings, GatewaySettings, NatsSettings, Role, RolloutSettings, Settings, Sources,
 };
+use super::{gateway, identity};
 use crate::document::Value;
 use crate::document::fields::Fields;
 use crate::document::problem::{Problem, Problems};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use towpath_types::{Millis, Place};
+use towpath_types::{Millis, NetBlock, Place};
 
 /// What the machine says, for defaults.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +46,7 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
         api: api(&table("api")),
         evict_after,
         weight,
+        identity: identity::read(&table("logins"), &table("audit")),
         rollout: rollout(&table("rollout")),
         gateway: gateway(&table("gateway")),
         cell: cell(role, &table("cell")),
@@ -121,9 +122,19 @@ fn api(fields: &Fields<'_>) -> ApiSettings {
         listen: listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 7700))),
         advertise: url(fields, "advertise"),
         max_upload: fields.parsed("max_upload"),
+        trusted_proxies: proxies(fields),
     };
     fields.refuse_rest();
     settings
+}
+
+fn proxies(fields: &Fields<'_>) -> Vec<NetBlock> {
+    let texts = fields.texts("trusted_proxies").unwrap_or_default();
+    let read = |text: &String| {
+        let wrong = |error| fields.wrong("trusted_proxies", format!("{text:?} is {error}"), "10.0.0.0/8");
+        text.parse().map_err(wrong).ok()
+    };
+    texts.iter().filter_map(read).collect()
 }
 
 fn manager(fields: &Fields<'_>) -> (Option<Millis>, Option<f32>) {
@@ -325,6 +336,30 @@ mod tests {
         let plain = read(Role::Up, &Sources::default(), &machine()).unwrap();
         assert_eq!((plain.place.node.as_str(), plain.domain.as_str()), ("here", "localhost"));
         assert!(!plain.cell.keep_instances);
+    }
+
+    #[test]
+    fn limits_of_logins_and_audit_are_set_and_checked() {
+        let text = "[api]\ntrusted_proxies = [\"10.0.0.0/8\"]\n[logins]\nsessions_per_user = 7\n[audit]\ndays = 30\n";
+        let settings = read(Role::Up, &file(text), &machine()).unwrap();
+        assert_eq!(settings.api.trusted_proxies, ["10.0.0.0/8".parse().unwrap()]);
+        let mut limits = towpath_manager::ApiLimits::default();
+        settings.identity.apply(&mut limits);
+        let default = towpath_manager::ApiLimits::default();
+        assert_eq!((limits.sessions_per_user, limits.audit_days), (7, 30));
+        assert_eq!(limits.wrong_per_user_per_minute, default.wrong_per_user_per_minute);
+        let plain = read(Role::Up, &Sources::default(), &machine()).unwrap();
+        assert!(plain.api.trusted_proxies.is_empty());
+        let wrong = "[api]\ntrusted_proxies = [\"10.0.0.0/99\"]\n[logins]\nwrong_per_user = 0\nsessions = 1\n[audit]\nentries = 0\n";
+        let all = said(Role::Up, &file(wrong));
+        for part in [
+            "config.toml:2: api.trusted_proxies: \"10.0.0.0/99\" is not an address or a CIDR block; hint: 10.0.0.0/8",
+            "config.toml:4: logins.wrong_per_user: 0 is out of range; hint: 1 to 1000000",
+            "config.toml:5: logins.sessions: unknown key",
+            "config.toml:7: audit.entries: 0 is out of range",
+        ] {
+            assert!(all.contains(part), "{part} is not in {all}");
+        }
     }
 
     #[test]

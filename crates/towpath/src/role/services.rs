@@ -84,6 +84,8 @@ pub(super) async fn manager(
     if let Some(limit) = settings.api.max_upload {
         manager.limits.blobs.source = limit;
     }
+    manager.limits.trusted_proxies.clone_from(&settings.api.trusted_proxies);
+    settings.identity.apply(&mut manager.limits);
     manager.weight = settings.weight.unwrap_or(manager.weight);
     manager.evict_after_ms = settings.evict_after.map_or(manager.evict_after_ms, |time| time.0);
     let (ours, policy) = (&settings.rollout, &mut manager.rollout);
