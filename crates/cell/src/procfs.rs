@@ -56,6 +56,11 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&String::from_utf8_lossy(&std::fs::read(file(pid, "stat")).ok()?))
 }
 
+/// Whether a signal has stopped it (a debugger that holds it is another state).
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    stat(pid).is_some_and(|now| now.state == b'T')
+}
+
 /// Numbers of all processes.
 pub(crate) fn pids() -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };

@@ -45,23 +45,26 @@ pub(crate) fn listening(shim: u32, at: SocketAddr) -> Listening {
     Listening::Foreign
 }
 
-/// Why nothing answers on `wanted`, as far as can be seen from the instance's sockets. Blocks.
+/// Why nothing answers on `wanted`, as far as can be seen from the instance's sockets: a predicate. Blocks.
 pub(crate) fn explain_silence(shim: u32, wanted: SocketAddr) -> String {
-    let own = own_inodes(shim).unwrap_or_default();
-    let sockets =
-        listeners().into_iter().filter(|socket| own.contains(&socket.inode)).map(|socket| socket.at);
-    explain(&sockets.collect::<Vec<_>>(), wanted)
+    find_elsewhere(shim, wanted).unwrap_or_else(|| format!("does not listen on $PORT ({})", wanted.port()))
 }
 
-fn explain(sockets: &[SocketAddr], wanted: SocketAddr) -> String {
+/// Where the instance listens, if that is not where it must: a predicate. Blocks.
+pub(crate) fn find_elsewhere(shim: u32, wanted: SocketAddr) -> Option<String> {
+    let own = own_inodes(shim).filter(|own| !own.is_empty())?;
+    let sockets =
+        listeners().into_iter().filter(|socket| own.contains(&socket.inode)).map(|socket| socket.at);
+    explain_elsewhere(&sockets.collect::<Vec<_>>(), wanted)
+}
+
+fn explain_elsewhere(sockets: &[SocketAddr], wanted: SocketAddr) -> Option<String> {
     let port = wanted.port();
     if let Some(other) = sockets.iter().find(|at| at.port() == port) {
-        return format!("it listens on {other} only, but must listen on {wanted} or on all addresses");
+        return Some(format!("listens on {other} only, but must listen on {wanted} or on all addresses"));
     }
-    match sockets.first() {
-        Some(other) => format!("it listens on port {}, but must listen on $PORT ({port})", other.port()),
-        None => format!("it does not listen on $PORT ({port})"),
-    }
+    let other = sockets.first()?.port();
+    Some(format!("listens on port {other}, but must listen on $PORT ({port})"))
 }
 
 /// Inodes of the sockets that the tree below `shim` holds. `None`: they cannot be read.
@@ -144,10 +147,13 @@ mod tests {
     fn people_are_told_where_it_listens_instead() {
         let wanted = "10.0.0.1:20001".parse().unwrap();
         let text = |sockets: &[&str]| {
-            explain(&sockets.iter().map(|s| s.parse().unwrap()).collect::<Vec<_>>(), wanted)
+            explain_elsewhere(&sockets.iter().map(|s| s.parse().unwrap()).collect::<Vec<_>>(), wanted)
         };
-        assert_eq!(text(&[]), "it does not listen on $PORT (20001)");
-        assert_eq!(text(&["0.0.0.0:3000"]), "it listens on port 3000, but must listen on $PORT (20001)");
-        assert!(text(&["127.0.0.1:20001"]).starts_with("it listens on 127.0.0.1:20001 only"));
+        assert_eq!(text(&[]), None);
+        assert_eq!(
+            text(&["0.0.0.0:3000"]).unwrap(),
+            "listens on port 3000, but must listen on $PORT (20001)"
+        );
+        assert!(text(&["127.0.0.1:20001"]).unwrap().starts_with("listens on 127.0.0.1:20001 only"));
     }
 }

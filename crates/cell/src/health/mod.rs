@@ -7,7 +7,7 @@ mod probe;
 mod verdict;
 
 pub(crate) use awaited::{Awaited, Crowd, await_listener};
-pub(crate) use diagnosis::{Listening, explain_silence, listening};
+pub(crate) use diagnosis::{Listening, explain_silence, find_elsewhere, listening};
 pub(crate) use probe::{ProbeFailure, probe};
 pub(crate) use verdict::{Health, Verdict};
 

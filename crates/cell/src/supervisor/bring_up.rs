@@ -1,5 +1,6 @@
 //! From a spec to a running process.
 
+use super::elsewhere::Elsewhere;
 use super::life::Life;
 use crate::disk;
 use crate::disk_limit;
@@ -20,6 +21,7 @@ impl Life {
     /// Fetches, copies, starts.
     pub(super) async fn bring_up(&mut self) -> Result<Box<dyn Process>, Halt> {
         let spec = self.wish().ok_or(Halt::Unwanted)?;
+        self.elsewhere = Elsewhere::default();
         self.show_start();
         let context = Arc::clone(&self.context);
         let failed = |error: &dyn std::fmt::Display| Halt::Failed(error.to_string());

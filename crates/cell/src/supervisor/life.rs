@@ -1,6 +1,7 @@
 //! The life of one instance: brought up, watched, started again when it ends, ended when it is not wanted any more.
 
 use super::bring_up::Halt;
+use super::elsewhere::Elsewhere;
 use super::watching::Outcome;
 use super::{Beginning, Context, Goal};
 use crate::backoff::plan_restart;
@@ -30,6 +31,8 @@ pub(super) struct Life {
     pub(super) disk_base: Option<u64>,
     /// Why the start before ended.
     last_end: String,
+    /// Where this start's process was seen to listen instead of on its port.
+    pub(super) elsewhere: Elsewhere,
 }
 
 impl Life {
@@ -45,6 +48,7 @@ impl Life {
             crashes: 0,
             disk_base: None,
             last_end: String::new(),
+            elsewhere: Elsewhere::default(),
         }
     }
 
@@ -132,10 +136,14 @@ impl Life {
         });
     }
 
-    /// Of a start that is not the first, people want to know why it was necessary.
+    /// What keeps it from being ready, if that is seen; and of a start that is not the first, people want to know why it was
+    /// necessary.
     pub(super) fn show_start(&self) {
-        let reason =
-            if self.last_end.is_empty() { String::new() } else { format!("restarted: {}", self.last_end) };
+        let reason = match self.elsewhere.found() {
+            "" if self.last_end.is_empty() => String::new(),
+            "" => format!("restarted: {}", self.last_end),
+            found => found.to_owned(),
+        };
         self.show(InstanceState::Starting, reason);
     }
 

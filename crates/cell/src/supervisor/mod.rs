@@ -1,6 +1,7 @@
 //! One task looks after each instance; this is the set of them.
 
 mod bring_up;
+mod elsewhere;
 mod life;
 mod watching;
 

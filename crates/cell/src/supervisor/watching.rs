@@ -9,6 +9,7 @@ use crate::health::{
     start_pause,
 };
 use crate::instance::{disk_limit, memory_limit};
+use crate::procfs;
 use crate::reason;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,6 +45,9 @@ enum Trouble {
     Silence(u16),
     #[error("its port was taken by another process of the machine")]
     PortTaken,
+    /// The kernel still accepts connections for it.
+    #[error("its main process is stopped by a signal (SIGCONT would let it go on)")]
+    Stopped,
 }
 
 impl Life {
@@ -94,7 +98,11 @@ impl Life {
                 },
                 result = check, if !is_dying => result,
             };
-            probes += u32::from(!matches!(result, Err(Trouble::Silence(_))));
+            if let (Verdict::Starting, Err(Trouble::Silence(port))) = (verdict, &result) {
+                self.look_elsewhere(&*process, *port, began.elapsed()).await;
+            } else {
+                probes += 1;
+            }
             verdict = health.judge(&spec.health, result.is_ok(), Instant::now());
             self.show_verdict(verdict, result.as_ref().err().cloned());
             if let Some(reason) = self.give_up(&*process, verdict, result.err()).await {
@@ -153,7 +161,7 @@ impl Life {
     ) -> impl Future<Output = Result<(), Trouble>> + use<> {
         let (spec, user, crowd) = (Arc::clone(&self.spec), self.user, self.context.starting.clone());
         let at = SocketAddr::new(self.context.settings.address, self.port);
-        let shim = process.started().shim.pid;
+        let (shim, app) = (process.started().shim.pid, process.started().app.pid);
         async move {
             let must_listen = verdict == Verdict::Starting && spec.health.probe != Probe::Process;
             let mut is_own = !must_listen;
@@ -164,6 +172,9 @@ impl Life {
                     Awaited::Silence => return Err(Trouble::Silence(at.port())),
                     Awaited::Unknown => {}
                 }
+            }
+            if procfs::is_stopped(app) {
+                return Err(Trouble::Stopped);
             }
             probe(&spec.health.probe, spec.protocol, at, spec.health.timeout.duration()).await?;
             if !is_own {
@@ -222,7 +233,7 @@ impl Life {
                     (process.started().shim.pid, SocketAddr::new(self.context.settings.address, port));
                 let why =
                     tokio::task::spawn_blocking(move || explain_silence(shim, at)).await.unwrap_or_default();
-                Some(format!("did not become healthy within {}: {why}", reason::time(limit)))
+                Some(format!("did not become healthy within {}: it {why}", reason::time(limit)))
             }
             (Verdict::StartFailed, trouble) => {
                 let why = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));

@@ -1,5 +1,6 @@
 //! Instances are started, announced, drained and stopped as the manager wishes.
 use crate::support::{SERVER, Stage, eventually, fetch, processes_of};
+use towpath_types::Millis;
 use towpath_types::spec::Wanted;
 use towpath_wire::cell::{InstanceSpec, InstanceState};
 
@@ -41,5 +42,27 @@ async fn an_instance_that_ends_while_it_drains_stays_ended_unless_it_is_wanted_a
     assert_eq!(ended.instances[0].state, InstanceState::Draining);
     stage.want(vec![spec]).await;
     assert_eq!(stage.until_state(id, InstanceState::Ready).await.restarts, 1);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_stopped_process_is_unhealthy_although_the_kernel_accepts_for_it_and_is_started_anew() {
+    let mut stage = Stage::new().await;
+    stage.start().await;
+    let mut spec = stage.spec(&[("app.py", SERVER)], "exec python3 app.py");
+    (spec.health.interval, spec.health.failures) = (Millis(50), 2);
+    (spec.health.start_timeout, spec.grace) = (Millis(1500), Millis(100));
+    let id = spec.instance;
+    stage.want(vec![spec]).await;
+    let ready = stage.until_state(id, InstanceState::Ready).await;
+    let pid = nix::unistd::Pid::from_raw(ready.pid.cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let sick = stage.until_state(id, InstanceState::Unhealthy).await;
+    assert!(sick.reason.starts_with("its main process is stopped by a signal"), "{}", sick.reason);
+    stage
+        .until("a new start", |a| {
+            a.instances.iter().any(|r| r.restarts == 1 && r.state == InstanceState::Ready)
+        })
+        .await;
     stage.end().await;
 }

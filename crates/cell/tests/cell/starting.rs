@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpListener};
 use towpath_types::health::Probe;
 use towpath_types::{Digest, Millis};
-use towpath_wire::cell::InstanceState;
+use towpath_wire::cell::{InstanceReport, InstanceState};
 
 #[tokio::test]
 async fn an_app_that_never_binds_fails_with_the_reason_and_is_tried_again() {
@@ -32,9 +32,16 @@ async fn an_app_that_listens_elsewhere_is_told_where_it_should() {
     stage.start().await;
     let app = SERVER.replace("int(os.environ[\"PORT\"])", "0");
     let mut spec = stage.spec(&[("app.py", &app)], "exec python3 app.py");
-    spec.health.start_timeout = Millis(2000);
+    spec.health.start_timeout = Millis(4000);
     let id = spec.instance;
     stage.want(vec![spec]).await;
+    // Long before its time is over.
+    let says = |report: &InstanceReport| {
+        report.state == InstanceState::Starting && report.reason.starts_with("listens on port ")
+    };
+    let told = stage.until("the warning", |a| a.instances.iter().any(says)).await;
+    assert!(told.instances[0].reason.contains("but must listen on $PORT ("), "{told:?}");
+    assert_eq!(told.instances[0].restarts, 0);
     let report = stage.until_state(id, InstanceState::Backoff).await;
     assert!(
         report.reason.contains("it listens on port ") && report.reason.contains("but must listen on $PORT ("),

@@ -83,10 +83,12 @@ impl Work<'_> {
         }
     }
 
-    /// What ails the newest of the instances that are not well.
+    /// What ails the newest of the instances that are not well. One that starts has a reason when it was ended before, or when
+    /// its cell sees what keeps it.
     fn newest_trouble(&self, aim: &Aim) -> Option<String> {
-        let ill =
-            |life: Life| matches!(life, Life::Unhealthy | Life::Backoff | Life::CrashLoop | Life::Failed);
+        let ill = |life: Life| {
+            matches!(life, Life::Starting | Life::Unhealthy | Life::Backoff | Life::CrashLoop | Life::Failed)
+        };
         let wanted = |assignment: &&Assignment| {
             assignment.wanted == Wanted::Run && Some(assignment.version) == aim.version
         };

@@ -134,7 +134,7 @@ fn show(event: &Event, live: &mut Live, doing: &str) {
 /// How far a rollout is; empty: nothing worth telling.
 fn progress(ready: u64, wanted: u64, message: &str) -> String {
     // The manager's own count says the same again, and what a group that ends was waiting for is of no interest any more.
-    let message = match message.split_once(" ready, ") {
+    let message = match message.split_once(" ready, ").or_else(|| message.split_once(" ready; ")) {
         Some((count, rest)) if count.split(" of ").all(|n| n.parse::<u64>().is_ok()) => rest,
         _ => message,
     };
@@ -266,6 +266,7 @@ mod tests {
     fn progress_says_only_what_matters() {
         assert_eq!(progress(1, 2, "1 of 2 ready"), "1/2 ready");
         assert_eq!(progress(1, 2, "0 of 2 ready, 2 old still there"), "1/2 ready · 2 old still there");
+        assert_eq!(progress(0, 1, "0 of 1 ready; instance 0 lags"), "0/1 ready · instance 0 lags");
         assert_eq!(progress(0, 2, "no room"), "0/2 ready · no room");
         assert_eq!(progress(0, 0, "no cell has 99T of memory left"), "");
         assert_eq!(progress(0, 0, "1 draining"), "1 draining");
