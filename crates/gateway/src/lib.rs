@@ -40,5 +40,6 @@ pub use settings::{
     ConfigErrors, FieldError, GatewaySettings, LimitSettings, TimeoutSettings, TlsSettings,
     UpstreamPoolSettings,
 };
+pub use sticky::check_shared_key;
 pub use towpath_framing as framing;
 pub use towpath_types::{NetBlock, NetBlockError};

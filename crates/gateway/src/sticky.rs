@@ -35,6 +35,11 @@ pub(crate) struct Named {
     pub(crate) attributes: Vec<u8>,
 }
 
+/// Whether a file holds a key that gateways can share; the error says why not.
+pub fn check_shared_key(path: &Path) -> io::Result<()> {
+    StickyKey::shared(path).map(drop)
+}
+
 /// The key that signs cookies.
 #[derive(Clone)]
 pub(crate) struct StickyKey(Hmac<Sha256>);

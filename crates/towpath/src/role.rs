@@ -3,6 +3,7 @@
 mod banner;
 mod cluster;
 mod failures;
+mod files;
 mod layout;
 mod lock;
 mod ports;
@@ -70,6 +71,10 @@ pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice)
     let (mut settings, file) = settings::load(role, args, flags)?;
     let screen = Screen::new(color, Format::Table);
     if args.check {
+        let problems = files::check(role, &settings);
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
         let from = file.map_or_else(String::new, |file| format!(" ({})", file.display()));
         return screen.line(format!("The settings of towpath {}{from} are fine", role.name()));
     }
