@@ -104,7 +104,8 @@ impl Build<'_> {
         let read = source.clone();
         let procfile =
             blocking(move || Ok(Procfile::parse(&read.read("Procfile").unwrap_or_default()))).await?;
-        for name in &procfile.others {
+        // Whoever gives a command has read the file, and said what is not run.
+        for name in procfile.others.iter().filter(|_| self.job.command.is_none()) {
             let text = format!("note: the Procfile's process {name:?} is not run; only web is");
             self.reporter.line(text.chars().take(500).collect()).await;
         }
@@ -184,6 +185,8 @@ impl Build<'_> {
         let fixed = [
             ("HOME", places.home.to_string_lossy().into_owned()),
             ("TMPDIR", scratch),
+            // What a tool keeps that no recipe knows.
+            ("XDG_CACHE_HOME", places.cache.join("xdg").to_string_lossy().into_owned()),
             ("PATH", self.seam.path.clone()),
             ("TOWPATH_BUILD", "1".to_owned()),
             ("CI", "true".to_owned()),

@@ -86,8 +86,8 @@ impl Drop for BuildDir {
     }
 }
 
-/// A short name of an app that is safe as a file name.
+/// A short name of an app, its org and space among it, that is safe as a file name, and that nobody finds a second app for.
 fn key(app: &AppRef) -> String {
     let hash = Sha256::digest(app.to_string());
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -28,9 +28,11 @@ async fn a_flask_app_runs_under_gunicorn_where_it_was_not_built() {
         assert!(String::from_utf8_lossy(&version.stdout).contains("gunicorn"), "{version:?}");
         let script = std::fs::read_to_string(venv.join("bin/flask")).unwrap();
         assert!(!script.contains("builds"), "{script}");
-        // The same source again is the same artifact, whoever built it.
-        let again = follow(yard.submit(yard.job(yard.upload(&example("flask")))).await).await.1.unwrap();
-        assert_eq!(again.artifact, result.artifact);
+        // The same source again is the same artifact, whoever built it, and of packages nothing is downloaded again.
+        let (said, again) = follow(yard.submit(yard.job(yard.upload(&example("flask")))).await).await;
+        assert_eq!(again.unwrap().artifact, result.artifact);
+        let lines = said.text();
+        assert!(lines.contains("Using cached") && !lines.contains("Downloading"), "{lines}");
     }
     yard.end().await;
 }

@@ -9,7 +9,11 @@ async fn python_without_packages_needs_no_environment() {
     let yard = Yard::new().await;
     if yard.can("python").await {
         let result = yard.build(&[("app.py", SERVER)]).await.1.unwrap();
-        assert_eq!((result.builder.as_str(), result.command.as_str()), ("python", "exec python3 app.py"));
+        let started = (result.builder.as_str(), result.command.as_str());
+        assert_eq!(started, ("python", ". ./.towpath/env; exec python3 app.py"));
+        assert!(yard.serve(&result).await.ends_with("hello"));
+        // The interpreter has both of its names, whether the machine gives it both or not.
+        let result = yard.build(&[("app.py", SERVER), ("Procfile", "web: python app.py")]).await.1.unwrap();
         assert!(yard.serve(&result).await.ends_with("hello"));
     }
     yard.end().await;

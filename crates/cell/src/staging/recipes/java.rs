@@ -95,7 +95,9 @@ fn maven(bench: &Bench<'_>, home: &str) -> Result<Step, Refusal> {
         args.extend(["-s", &settings]);
     }
     args.extend(["package", "-DskipTests"]);
-    Ok(Step::tool("Building with Maven", program, &args))
+    let step = Step::tool("Building with Maven", program, &args);
+    // Where a wrapper keeps the Maven that it downloads.
+    Ok(step.env("MAVEN_USER_HOME", bench.places.cache.join("maven").to_string_lossy()))
 }
 
 fn gradle(bench: &Bench<'_>) -> Step {

@@ -48,6 +48,11 @@ impl Recipe for Node {
     fn steps(&self, bench: &Bench<'_>) -> Result<Vec<Step>, Refusal> {
         bench.tools.need("node")?;
         let package = package(bench)?;
+        // Before anything is installed, where nothing but the source can say it.
+        const MAKERS: [&str; 6] = ["build", "prepare", "prepublish", "preinstall", "install", "postinstall"];
+        if !MAKERS.iter().any(|script| package.scripts.contains_key(*script)) {
+            self.launch(bench)?;
+        }
         let mut steps = Vec::new();
         let builds = package.scripts.contains_key("build");
         let keeps_dev = starts_with_dev_tool(&package);
@@ -160,7 +165,9 @@ fn install(bench: &Bench<'_>, dev: bool) -> Result<Vec<Step>, Refusal> {
         Manager::Pnpm => {
             let mut args = vec!["install", "--frozen-lockfile"];
             args.extend((!dev).then_some("--prod"));
-            Step::tool(title, "pnpm", &args).env("CI", "true")
+            Step::tool(title, "pnpm", &args)
+                .env("CI", "true")
+                .env("npm_config_store_dir", bench.places.cache.join("pnpm").to_string_lossy())
         }
         Manager::Yarn => Step::tool(title, "yarn", &["install", "--frozen-lockfile", "--non-interactive"])
             .env("YARN_CACHE_FOLDER", bench.places.cache.join("yarn").to_string_lossy()),

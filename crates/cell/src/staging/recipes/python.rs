@@ -29,9 +29,14 @@ const MARKS: &[&str] = &[
 ];
 
 /// Where the virtual environment lies, relative to the app's directory.
-pub(super) const VENV: &str = ".towpath/venv";
+const VENV: &str = ".towpath/venv";
 
 const ENV: &str = "export VIRTUAL_ENV=\"$PWD/.towpath/venv\"\nexport PATH=\"$VIRTUAL_ENV/bin:$PATH\"\n";
+
+/// Without an environment the interpreter has the one name that the system gives it; apps and their commands use both.
+const NAME: &str = "mkdir -p .towpath/bin\nprintf '#!/bin/sh\\nexec python3 \"$@\"\\n' > .towpath/bin/python\nchmod 755 .towpath/bin/python\n";
+
+const NAME_ENV: &str = "export PATH=\"$PWD/.towpath/bin:$PATH\"\n";
 
 /// A copied interpreter finds its environment by its own place, so the environment may move; links to the system's interpreter
 /// would lead out of the app's directory. Two of its three names become links to the third.
@@ -48,7 +53,8 @@ rm -f activate* Activate*
 const INSTALL: &str = r#"
 python="$PWD/.towpath/venv/bin/python3"
 if python3 -m pip --python "$python" --version >/dev/null 2>&1; then
-    exec python3 -m pip --python "$python" install "$@"
+    from=$(python3 -I -c 'import os, pip; print(os.path.dirname(os.path.dirname(pip.__file__)))')
+    exec "$python" -c "$RUN_PIP" "$from" install "$@"
 fi
 if "$python" -m ensurepip >/dev/null 2>&1; then
     exec "$python" -m pip install "$@"
@@ -58,6 +64,34 @@ if python3 -m pip --version >/dev/null 2>&1; then
     PYTHONPATH="$TMPDIR/pip" exec "$python" -m pip install "$@"
 fi
 exit 127
+"#;
+
+/// pip as `pip --python` runs it: from where the system has it, and from there nothing else. It keeps downloads as HTTP allows;
+/// a registry, or a mirror of one, that says nothing about keeping would have every build download all again. So for files whose path
+/// is made from their content's hash we say it in its place. pip checks files against the index whether it kept them or not.
+/// Where pip is another one inside, it runs as it is.
+const RUN_PIP: &str = r#"
+import sys
+sys.path[:] = [path for path in sys.path if path]
+import importlib.machinery, re, runpy
+origin = sys.argv.pop(1)
+class Origin:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return importlib.machinery.PathFinder.find_spec(name, [origin], target) if name == "pip" else None
+sys.meta_path.insert(0, Origin)
+try:
+    from pip._vendor.cachecontrol.controller import CacheController
+    named_by_content = re.compile(r"/packages/[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{60}/")
+    keep = CacheController.cache_response
+    def cache_response(self, request, response, *args, **kwargs):
+        if named_by_content.search(request.url) and "cache-control" not in response.headers:
+            response.headers["cache-control"] = "max-age=31536000"
+        return keep(self, request, response, *args, **kwargs)
+    CacheController.cache_response = cache_response
+except Exception:
+    pass
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
 "#;
 
 /// Programs that pip installed name the interpreter by its present place: let them look for it beside themselves.
@@ -95,8 +129,12 @@ impl Recipe for Python {
 
     fn steps(&self, bench: &Bench<'_>) -> Result<Vec<Step>, Refusal> {
         bench.tools.need("python3")?;
+        // Before anything is installed: what will be there can only say how to serve an object, not which file holds it.
+        if bench.command.is_none() {
+            find_start(bench, &|_| true)?;
+        }
         let (requirements, arguments) = match needs(bench)? {
-            Needs::Nothing => return Ok(Vec::new()),
+            Needs::Nothing => return Ok(vec![Step::script(None, NAME), Step::write(ENV_FILE, NAME_ENV)]),
             Needs::Install { arguments } => (None, arguments),
             Needs::Generated { text } => (Some(text), vec!["-r".to_owned(), GENERATED.to_owned()]),
         };
@@ -126,18 +164,20 @@ impl Recipe for Python {
         let has_venv = bench.source.has_dir(VENV);
         let Start { command, python_path, note } = match bench.command {
             Some(command) => Start { command: command.to_owned(), python_path: None, note: None },
-            None => find_start(bench)?,
+            None => {
+                let source = bench.source;
+                find_start(bench, &|program| source.has_program(&format!("{VENV}/bin/{program}")))?
+            }
         };
-        // Without an environment there is only the name that the system has.
+        // The other name costs a shell where there is no environment.
         let command = match command.strip_prefix("python ") {
-            Some(rest) if !has_venv => format!("python3 {rest}"),
+            Some(rest) if !has_venv && bench.command.is_none() => format!("python3 {rest}"),
             _ => command,
         };
         let mut launch = Launch::new(command).env("PYTHONUNBUFFERED", "1");
         launch.env.extend(python_path.map(|path| ("PYTHONPATH".to_owned(), path)));
         launch.notes.extend(note);
-        launch.env_file = has_venv;
-        Ok(launch)
+        Ok(launch.env_file())
     }
 }
 
@@ -156,6 +196,7 @@ fn install(bench: &Bench<'_>, arguments: &[String]) -> Step {
     let mut args = vec!["-ec", INSTALL, "pip", "--no-compile", "--no-warn-script-location"];
     args.extend(arguments.iter().map(String::as_str));
     Step::tool("Installing Python packages", "/bin/sh", &args)
+        .env("RUN_PIP", RUN_PIP)
         .env("PIP_CACHE_DIR", bench.places.cache.join("pip").to_string_lossy())
         .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
         .env("PIP_NO_INPUT", "1")

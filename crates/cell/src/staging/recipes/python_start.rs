@@ -1,6 +1,5 @@
 //! How to start a Python web app that does not say it.
 
-use super::python::VENV;
 use crate::staging::Refusal;
 use crate::staging::recipe::{Bench, HOST, no_command};
 use crate::staging::source::Source;
@@ -75,11 +74,11 @@ struct Object {
     interface: Interface,
 }
 
-/// Finds it: a Django project, then an app object in a file of a usual name, then a file that can be run.
-pub(super) fn find_start(bench: &Bench<'_>) -> Result<Start, Refusal> {
+/// Finds it: a Django project, then an app object in a file of a usual name, then a file that can be run. `installed` says which
+/// programs there are.
+pub(super) fn find_start(bench: &Bench<'_>, installed: &dyn Fn(&str) -> bool) -> Result<Start, Refusal> {
     let source = bench.source;
-    let installed = |program: &str| source.has_program(&format!("{VENV}/bin/{program}"));
-    if let Some(start) = django(source, &installed) {
+    if let Some(start) = django(source, installed) {
         return Ok(start);
     }
     let others = source.files_ending("", ".py");
@@ -88,7 +87,7 @@ pub(super) fn find_start(bench: &Bench<'_>) -> Result<Start, Refusal> {
     let usual = CANDIDATES.iter().map(|file| (*file).to_owned());
     let mut files = usual.chain(others.iter().cloned()).chain(packages);
     let object = files.find_map(|file| object_in(&file, &source.read(&file)?));
-    if let Some(start) = object.and_then(|object| serve(&object, &installed)) {
+    if let Some(start) = object.and_then(|object| serve(&object, installed)) {
         return Ok(start);
     }
     let program = CANDIDATES.iter().map(|file| (*file).to_owned()).find(|file| source.has_file(file));

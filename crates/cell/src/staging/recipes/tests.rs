@@ -182,10 +182,22 @@ fn python_is_started_by_what_is_there() {
         Desk::new(&[("src/main.py", "app = FastAPI()\n"), ("requirements.txt", ""), uvicorn]).launch();
     assert_eq!(source.env.get("PYTHONPATH").map(String::as_str), Some("src"));
     let plain = Desk::new(&[("requirements.txt", "# nothing\n"), ("app.py", "")]);
-    assert!(plain.steps().is_empty(), "no environment without packages");
-    let many = Desk::new(&[("requirements.txt", ""), ("a.py", ""), ("b.py", "")]);
-    let message = many.with(None, |bench| choose(None, bench).unwrap().0.launch(bench).unwrap_err().message);
-    assert!(message.contains("Procfile"), "{message}");
+    assert!(plain.steps().iter().all(|step| step.title.is_none()), "no environment without packages");
+}
+
+#[test]
+fn an_app_that_cannot_be_started_is_refused_before_anything_is_installed() {
+    let bots = [("requirements.txt", "flask\n"), ("a.py", ""), ("b.py", "")];
+    let package = ("package.json", r#"{"dependencies": {"express": "4"}, "scripts": {"test": "x"}}"#);
+    for desk in [Desk::new(&bots), Desk::new(&[package])] {
+        let steps = |command| desk.with(command, |bench| choose(None, bench).unwrap().0.steps(bench));
+        let error = steps(None).unwrap_err();
+        assert!(error.code == ErrorCode::NoBuilder && error.message.contains("Procfile"), "{error:?}");
+        assert!(steps(Some("./start")).is_ok(), "a command says it");
+    }
+    let made =
+        ("package.json", r#"{"dependencies": {"x": "4"}, "scripts": {"postinstall": "make server.js"}}"#);
+    assert!(!Desk::new(&[made]).steps().is_empty(), "a script of the app may make what is started");
 }
 
 #[test]
