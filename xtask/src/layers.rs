@@ -10,6 +10,7 @@ use std::process::Command;
 const ROWS: &[&[&str]] = &[
     &["towpath-types"],
     &["towpath-route", "towpath-plan", "towpath-framing", "towpath-archive", "towpath-telemetry"],
+    &["towpath-resources"],
     &["towpath-wire", "towpath-bus", "towpath-store"],
     &["towpath-gateway", "towpath-manager", "towpath-cell"],
     &["towpath-sim"],
@@ -17,7 +18,8 @@ const ROWS: &[&[&str]] = &[
 ];
 
 /// Crates that decide and do not act.
-const PURE: &[&str] = &["towpath-types", "towpath-route", "towpath-plan", "towpath-framing"];
+const PURE: &[&str] =
+    &["towpath-types", "towpath-route", "towpath-plan", "towpath-framing", "towpath-resources"];
 
 /// What a pure crate must not reach, by whatever way, tests included.
 const IMPURE: &[&str] = &[

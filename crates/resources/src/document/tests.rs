@@ -1,0 +1,277 @@
+use super::*;
+
+fn faults(kind: Kind, value: Value) -> Vec<String> {
+    let id = match kind {
+        Kind::Consumer => "jack",
+        Kind::Credential => "jack/credentials/c",
+        Kind::Secret => "vault/s",
+        Kind::PluginMetadata => "limit-count",
+        _ => "1",
+    };
+    match read(kind, &Id::new(kind, id).unwrap(), &value) {
+        Ok(_) => Vec::new(),
+        Err(faults) => faults.iter().map(Fault::to_string).collect(),
+    }
+}
+
+#[test]
+fn good_documents_of_every_kind_are_taken() {
+    let pem = "x".repeat(130);
+    for (kind, value) in [
+        (
+            Kind::Route,
+            json!({"id": 1, "uri": "/a/*", "methods": ["GET"], "upstream": {"type": "roundrobin", "nodes": {"127.0.0.1:80": 1}}}),
+        ),
+        (
+            Kind::Route,
+            json!({"uris": ["/a", "/u/:name/x"], "hosts": ["*.a.test"], "remote_addrs": ["::1", "10.0.0.0/8"], "upstream_id": 3,
+            "vars": [["arg_name", "==", "json"]], "timeout": {"connect": 1, "send": 0.5, "read": 3}, "status": 1, "labels": {"a": "b"}}),
+        ),
+        (Kind::Service, json!({"name": "s", "upstream_id": "u", "enable_websocket": true})),
+        (
+            Kind::Upstream,
+            json!({"nodes": [{"host": "[::1]", "port": 80, "weight": 0, "priority": -1, "metadata": {"zone": "a"}}],
+            "type": "chash", "hash_on": "header", "key": "x-user", "retries": 0, "keepalive_pool": {},
+            "checks": {"active": {"type": "http", "http_path": "/s", "healthy": {}}, "passive": {}}}),
+        ),
+        (
+            Kind::Upstream,
+            json!({"service_name": "shop.svc", "discovery_type": "dns", "pass_host": "rewrite", "upstream_host": "a.test"}),
+        ),
+        (Kind::Upstream, json!({"app": "acme/prod/shop"})),
+        (Kind::Consumer, json!({"username": "jack", "plugins": {"key-auth": {"key": "k"}}})),
+        (Kind::ConsumerGroup, json!({"plugins": {}})),
+        (Kind::Credential, json!({"plugins": {"key-auth": {"key": "k"}}})),
+        (
+            Kind::PluginConfig,
+            json!({"plugins": {"request-id": {"_meta": {"disable": true, "priority": 5, "error_response": {"a": 1}}}}}),
+        ),
+        (
+            Kind::GlobalRule,
+            json!({"plugins": {"limit-count": {"count": 2, "time_window": 60, "rejected_code": 503}}}),
+        ),
+        (Kind::Ssl, json!({"cert": pem, "key": pem, "snis": ["a.test", "*.a.test"], "client": {"ca": pem}})),
+        (
+            Kind::StreamRoute,
+            json!({"server_port": 9100, "upstream": {"scheme": "tcp", "nodes": {"127.0.0.1:5432": 1}}}),
+        ),
+        (Kind::PluginMetadata, json!({"limit_header": "X-Limit"})),
+        (Kind::Secret, json!({"uri": "https://vault.test", "prefix": "kv", "token": "t"})),
+        (Kind::Proto, json!({"content": "syntax = \"proto3\";"})),
+    ] {
+        assert_eq!(faults(kind, value.clone()), Vec::<String>::new(), "{kind} {value}");
+    }
+}
+
+#[test]
+fn faults_name_the_field_and_what_would_be_right() {
+    let upstream = json!({"nodes": {"127.0.0.1:80": 1}});
+    for (kind, value, expected) in [
+        (
+            Kind::Route,
+            json!({"urii": "/a", "uri": "/a", "upstream": upstream}),
+            "urii: there is no field \"urii\": did you mean \"uri\"?",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "methods": ["GTE"]}),
+            "methods[0]: must be one of \"GET\", \"POST\", \"PUT\", \"DELETE\", \"PATCH\", \"HEAD\", \"OPTIONS\", \"CONNECT\", \"TRACE\", \"PURGE\", not \"GTE\": did you mean \"GET\"?",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "priority": "high"}),
+            "priority: must be an integer, not \"high\"",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "vars": [["arg_a", "=~", "x"]], "plugins": {}}),
+            "vars[0][1]: operator \"=~\" is not known; one of ==, ~=, >, >=, <, <=, ~~, ~*, in, has, ipmatch",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a"}),
+            "does nothing: give upstream, upstream_id, service_id or plugins",
+        ),
+        (Kind::Route, json!({"upstream": upstream}), "uri: is missing: give uri or uris"),
+        (
+            Kind::Route,
+            json!({"uri": "/a*b", "upstream": upstream}),
+            "uri: \"/a*b\" has a * before its end: only the end of a path can be open",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": {"nodes": [{"host": "a.test", "weight": -1}]}}),
+            "upstream.nodes[0].weight: must be at least 0, not -1",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": {"nodes": {"a.test:0": 1}}}),
+            "upstream.nodes.a.test:0: is no address: give host:port, an IPv6 address in brackets",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "remote_addr": "10.0.0.0/33"}),
+            "remote_addr: \"10.0.0.0/33\" is no address: give an IPv4 or IPv6 address, with /length for a network",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "status": 2}),
+            "status: must be one of 1, 0, not 2",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "id": "7"}),
+            "id: is \"7\", but the route is stored as \"1\"",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "timeout": {"connect": 0, "send": 1, "read": 1}}),
+            "timeout.connect: must be greater than 0, not 0",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "timeout": {"connect": 1, "send": 1}}),
+            "timeout.read: is missing",
+        ),
+    ] {
+        assert_fault(kind, &value, expected);
+    }
+}
+
+#[test]
+fn what_is_not_run_is_refused_by_name() {
+    let upstream = json!({"nodes": {"127.0.0.1:80": 1}});
+    for (kind, value, expected) in [
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "filter_func": "function(vars) return true end"}),
+            "filter_func: is Lua, which is not run here: use vars for conditions, e.g. [[\"arg_name\", \"==\", \"json\"]]",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "plugins": {"serverless-pre-function": {}}}),
+            "plugins.serverless-pre-function: plugin serverless-pre-function is not supported: it is Lua, which is not run here; use proxy-rewrite, response-rewrite, redirect or fault-injection with _meta.filter",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "plugins": {"limit-cuont": {}}}),
+            "plugins.limit-cuont: there is no plugin \"limit-cuont\": did you mean \"limit-count\"?",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "plugins": {"limit-count": {"count": 0, "time_window": 1}}}),
+            "plugins.limit-count.count: must be greater than 0, not 0",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "plugins": {"limit-count": {"count": 1}}}),
+            "plugins.limit-count.time_window: is missing",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "plugins": {"request-id": {"header": "x"}}}),
+            "plugins.request-id.header: there is no field \"header\"",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "plugins": {"request-id": {"_meta": {"disabled": true}}}}),
+            "plugins.request-id._meta.disabled: there is no field \"disabled\": did you mean \"disable\"?",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "upstream": upstream, "plugins": []}),
+            "plugins: must be an object, not a list",
+        ),
+    ] {
+        assert_fault(kind, &value, expected);
+    }
+}
+
+#[test]
+fn faults_of_other_kinds_name_the_field_too() {
+    for (kind, value, expected) in [
+        (Kind::Upstream, json!({"nodes": "a"}), "nodes: must be an object or a list, not \"a\""),
+        (Kind::Upstream, json!({"nodes": {}, "type": "chash"}), "key: is missing: type is \"chash\""),
+        (
+            Kind::Upstream,
+            json!({"nodes": {}, "pass_host": "rewrite"}),
+            "upstream_host: is missing: pass_host is \"rewrite\"",
+        ),
+        (
+            Kind::Upstream,
+            json!({"nodes": {}, "discovery_type": "dns", "service_name": "s"}),
+            "nodes: only one of nodes, service_name and app can be given",
+        ),
+        (
+            Kind::Upstream,
+            json!({"nodes": {}, "scheme": "kafka"}),
+            "scheme: must be one of \"http\", \"https\", \"grpc\", \"grpcs\", \"tcp\", \"tls\", \"udp\", not \"kafka\"",
+        ),
+        (
+            Kind::Consumer,
+            json!({"username": "jill"}),
+            "username: is \"jill\", but the consumer is stored as \"jack\"",
+        ),
+        (
+            Kind::Consumer,
+            json!({"username": "jack", "plugins": {"key-auth": {"key": "$secret://vault/1/jack/key"}}}),
+            "plugins.key-auth.key: refers to a secret that is kept elsewhere, which is not supported: give the value itself",
+        ),
+        (
+            Kind::Credential,
+            json!({"plugins": {"request-id": {}}}),
+            "plugins.request-id: does not authenticate: a credential holds one plugin that does",
+        ),
+        (Kind::PluginMetadata, json!({"limit": "x"}), "limit: there is no field \"limit\""),
+        (
+            Kind::Ssl,
+            json!({"cert": "x", "key": "y", "sni": "a.test"}),
+            "cert: must have at least 128 characters, not 1",
+        ),
+        (Kind::Proto, json!(null), "a proto must be an object"),
+    ] {
+        assert_fault(kind, &value, expected);
+    }
+}
+
+fn assert_fault(kind: Kind, value: &Value, expected: &str) {
+    let found = faults(kind, value.clone());
+    assert!(
+        found.iter().any(|fault| fault == expected),
+        "{kind} {value}\n expected {expected}\n found    {found:#?}"
+    );
+}
+
+#[test]
+fn all_faults_are_told_at_once() {
+    let found = faults(
+        Kind::Route,
+        json!({"uri": 1, "priority": "x", "script": "return 1", "plugins": {"nope": {}, "limit-count": {"count": 0}}}),
+    );
+    assert_eq!(found.len(), 5, "{found:#?}");
+}
+
+#[test]
+fn every_schema_is_published_without_null_and_with_its_fields() {
+    for kind in Kind::ALL {
+        let text = schema_of(kind).to_string();
+        assert!(!text.contains("\"null\"") && !text.contains("$ref"), "{kind} {text}");
+    }
+    let route = schema_of(Kind::Route);
+    assert_eq!(route["properties"]["status"]["default"], json!(1));
+    assert_eq!(route["properties"]["upstream"]["properties"]["scheme"]["default"], json!("http"));
+    let active =
+        &route["properties"]["upstream"]["properties"]["checks"]["properties"]["active"]["properties"];
+    assert_eq!(active["healthy"]["properties"]["successes"]["default"], json!(2));
+    assert_eq!(route["additionalProperties"], json!(false));
+}
+
+#[test]
+fn ids_have_their_form() {
+    assert!(Id::new(Kind::Route, "a-Z_0.9").is_ok());
+    for bad in ["", "a/b", "ä", &"x".repeat(65)] {
+        assert!(Id::new(Kind::Route, bad).is_err(), "{bad}");
+    }
+    assert!(Id::new(Kind::Credential, "jack").is_err());
+    assert!(Id::new(Kind::Secret, "vault/1").is_ok() && Id::new(Kind::Secret, "safe/1").is_err());
+}

@@ -1,0 +1,133 @@
+//! `ssls`.
+
+use super::text::{Host, Labels, RegexText, Switch};
+use crate::{Fault, Id};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// A certificate with its key.
+#[derive(Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("not" = json!({"required": ["sni", "snis"]})))]
+pub struct Ssl {
+    /// The id; the one of the address wins.
+    pub id: Option<Id>,
+    /// What it is for.
+    #[schemars(length(max = 256))]
+    pub desc: Option<String>,
+    /// Labels.
+    pub labels: Option<Labels>,
+    /// When it was made, in seconds since 1970.
+    pub create_time: Option<i64>,
+    /// When it was changed last, in seconds since 1970.
+    pub update_time: Option<i64>,
+    /// Shown to clients, or shown to upstreams.
+    #[serde(default)]
+    pub r#type: SslKind,
+    /// The certificate and those above it, PEM.
+    #[schemars(length(min = 128, max = 65536))]
+    pub cert: String,
+    /// The private key, PEM.
+    #[schemars(length(min = 64, max = 65536))]
+    pub key: String,
+    /// The name that it is for.
+    pub sni: Option<Host>,
+    /// The names that it is for.
+    #[schemars(length(min = 1))]
+    pub snis: Option<Vec<Host>>,
+    /// More certificates for the same names (ECDSA beside RSA).
+    #[schemars(inner(length(min = 128, max = 65536)))]
+    pub certs: Option<Vec<String>>,
+    /// The keys of `certs`, in its order.
+    #[schemars(inner(length(min = 64, max = 65536)))]
+    pub keys: Option<Vec<String>>,
+    /// Clients have to show a certificate.
+    pub client: Option<SslClient>,
+    /// 1 = in use, 0 = not.
+    #[serde(default)]
+    pub status: Switch,
+    /// Versions of TLS that are spoken for these names.
+    #[schemars(length(max = 3), extend("uniqueItems" = true))]
+    pub ssl_protocols: Option<Vec<TlsVersion>>,
+}
+
+/// Whom a certificate is shown to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SslKind {
+    /// Clients.
+    #[default]
+    Server,
+    /// Upstreams.
+    Client,
+}
+
+/// A version of TLS. 1.1 is APISIX's and refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum TlsVersion {
+    #[serde(rename = "TLSv1.2")]
+    Tls12,
+    #[serde(rename = "TLSv1.3")]
+    Tls13,
+}
+
+/// What a client has to show.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SslClient {
+    /// Certificates of the authorities that are trusted, PEM.
+    #[schemars(length(min = 128, max = 65536))]
+    pub ca: String,
+    /// Most certificates between the client's and the authority's.
+    #[serde(default = "one")]
+    pub depth: u32,
+    /// Paths for which no certificate is needed.
+    #[schemars(length(min = 1), extend("uniqueItems" = true))]
+    pub skip_mtls_uri_regex: Option<Vec<RegexText>>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl std::fmt::Debug for Ssl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ssl")
+            .field("id", &self.id)
+            .field("names", &self.names().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Ssl {
+    /// Every name that it is for.
+    pub fn names(&self) -> impl Iterator<Item = &Host> {
+        self.sni.iter().chain(self.snis.iter().flatten())
+    }
+
+    /// Every certificate with its key.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        let more = self.certs.iter().flatten().zip(self.keys.iter().flatten());
+        std::iter::once((self.cert.as_str(), self.key.as_str()))
+            .chain(more.map(|(cert, key)| (cert.as_str(), key.as_str())))
+    }
+
+    pub(crate) fn check(&self, faults: &mut Vec<Fault>) {
+        match (&self.sni, &self.snis) {
+            (Some(_), Some(_)) => faults.push(Fault::new("snis", "must not stand beside sni")),
+            (None, None) if self.r#type == SslKind::Server => {
+                faults.push(Fault::new("sni", "is missing: give sni or snis, or type \"client\" for a certificate that is shown to upstreams"));
+            }
+            _ => {}
+        }
+        let (certs, keys) = (self.certs.iter().flatten().count(), self.keys.iter().flatten().count());
+        if certs != keys {
+            faults.push(Fault::new(
+                "keys",
+                format!("must have a key for each of certs: there are {certs} certs and {keys} keys"),
+            ));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The plugins that the gateway runs: what each may be configured with, checked and typed. One file a plugin; a plugin is in
+//! the registry below only when the gateway runs it.
+//!
+//! **To add one**: a file with `Config` (`Deserialize`, `JsonSchema`, `deny_unknown_fields`, documented fields with their
+//! ranges and defaults) and its [`Settings`], and a line in [`registry!`]'s list with its name and APISIX's priority.
+
+mod meta;
+mod read;
+mod refused;
+
+pub use meta::{ErrorResponse, Meta};
+pub(crate) use read::refuse_secrets;
+pub use read::{credentials_of, metadata_of, plugins_of};
+pub use refused::{all_refused, refused};
+
+use crate::schema::Checker;
+use crate::{Fault, Key};
+use serde_json::Value;
+use std::sync::{Arc, LazyLock};
+
+/// What the configuration of a plugin can say about itself beyond its schema.
+pub trait Settings {
+    /// Adds what a schema cannot say: how fields relate to each other.
+    fn check(&self, _faults: &mut Vec<Fault>) {}
+
+    /// The resources that it names.
+    fn references(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
+    /// The upstreams that stand in it, each with a name that is unique in this configuration and stays while others are edited.
+    fn upstreams(&self) -> Vec<(String, &crate::model::Upstream)> {
+        Vec::new()
+    }
+}
+
+/// Makes a value that its schema allows typed.
+type Reader<T> = fn(&Value, &mut Vec<Fault>) -> Option<T>;
+
+/// A plugin that the gateway runs.
+#[derive(Debug)]
+pub struct Plugin {
+    /// Its name.
+    pub name: &'static str,
+    /// Of plugins in the same phase the higher goes first.
+    pub priority: i32,
+    /// Whether it tells who the consumer is.
+    pub authenticates: bool,
+    /// Schema of its configuration.
+    pub schema: Value,
+    /// Schema of what it holds of a consumer.
+    pub credential_schema: Option<Value>,
+    /// Schema of its metadata.
+    pub metadata_schema: Option<Value>,
+    pub(crate) checker: Checker,
+    pub(crate) credential_checker: Option<Checker>,
+    pub(crate) metadata_checker: Option<Checker>,
+    pub(crate) read: Reader<PluginConfig>,
+    pub(crate) read_credential: Option<Reader<PluginCredential>>,
+    pub(crate) read_metadata: Option<Reader<PluginMetadata>>,
+}
+
+/// The plugin `name`, if the gateway runs it.
+pub fn plugin(name: &str) -> Option<&'static Plugin> {
+    PLUGINS.iter().find(|plugin| plugin.name == name)
+}
+
+/// Every plugin that the gateway runs.
+pub fn all() -> &'static [Plugin] {
+    &PLUGINS
+}
+
+macro_rules! registry {
+    ($($module:ident => $variant:ident, $name:literal, $priority:literal $(, credential: $credential:ident)? $(, metadata: $metadata:ident)?;)*) => {
+        $(pub mod $module;)*
+
+        /// The configuration of a plugin.
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(missing_docs, reason = "a plugin each")]
+        pub enum PluginConfig {
+            $($variant(Arc<$module::Config>),)*
+        }
+
+        /// What a plugin that authenticates holds of a consumer.
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(missing_docs, reason = "a plugin each")]
+        pub enum PluginCredential {
+            $($($variant(Arc<$module::$credential>),)?)*
+        }
+
+        /// What is set for a plugin wherever it is used.
+        #[derive(Debug, Clone, PartialEq)]
+        #[expect(missing_docs, reason = "a plugin each")]
+        pub enum PluginMetadata {
+            $($($variant(Arc<$module::$metadata>),)?)*
+        }
+
+        impl PluginConfig {
+            /// What it can say about itself.
+            pub fn settings(&self) -> &dyn Settings {
+                match self {
+                    $(PluginConfig::$variant(config) => config.as_ref(),)*
+                }
+            }
+        }
+
+        static PLUGINS: LazyLock<Vec<Plugin>> = LazyLock::new(|| vec![
+            $(Plugin {
+                name: $name,
+                priority: $priority,
+                authenticates: false $(|| { let _ = stringify!($credential); true })?,
+                schema: crate::schema::of::<$module::Config>(),
+                checker: Checker::of::<$module::Config>(),
+                read: |value, faults| read::typed::<$module::Config>(value, faults).map(|config| PluginConfig::$variant(Arc::new(config))),
+                credential_schema: optional!($($module::$credential => schema)?),
+                credential_checker: optional!($($module::$credential => checker)?),
+                read_credential: optional!($($module::$credential => PluginCredential::$variant)?),
+                metadata_schema: optional!($($module::$metadata => schema)?),
+                metadata_checker: optional!($($module::$metadata => checker)?),
+                read_metadata: optional!($($module::$metadata => PluginMetadata::$variant)?),
+            },)*
+        ]);
+    };
+}
+
+/// `None` for nothing, else the schema, the checker or the reader of a type.
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($module:ident::$of:ident => schema) => {
+        Some(crate::schema::of::<$module::$of>())
+    };
+    ($module:ident::$of:ident => checker) => {
+        Some(Checker::of::<$module::$of>())
+    };
+    ($module:ident::$of:ident => $holder:ident::$variant:ident) => {
+        Some(|value, faults| {
+            read::typed::<$module::$of>(value, faults).map(|held| $holder::$variant(Arc::new(held)))
+        })
+    };
+}
+
+registry! {
+    ip_restriction => IpRestriction, "ip-restriction", 3000;
+    key_auth => KeyAuth, "key-auth", 2500, credential: Credential;
+    limit_count => LimitCount, "limit-count", 1002, metadata: Metadata;
+    request_id => RequestId, "request-id", 12015;
+}

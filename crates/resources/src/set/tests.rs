@@ -1,0 +1,183 @@
+use super::*;
+use crate::{Target, read};
+use serde_json::{Value, json};
+
+fn document(kind: Kind, id: &str, value: Value) -> Document {
+    let id = Id::new(kind, id).unwrap();
+    read(kind, &id, &value).unwrap_or_else(|faults| {
+        panic!("{}", faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n"))
+    })
+}
+
+fn key(kind: Kind, id: &str) -> Key {
+    Key::new(kind, Id::new(kind, id).unwrap())
+}
+
+fn route(id: &str, more: Value) -> Document {
+    let mut value = json!({"uri": format!("/{id}")});
+    value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    document(Kind::Route, id, value)
+}
+
+fn upstream(nodes: Value) -> Document {
+    document(Kind::Upstream, "u", json!({"nodes": nodes}))
+}
+
+#[test]
+fn changing_one_of_many_routes_resolves_one() {
+    let mut set = Set::new();
+    let mut puts = vec![upstream(json!({"127.0.0.1:1": 1}))];
+    let model = route("r", json!({"upstream_id": "u"}));
+    puts.extend((0..100_000).map(|n| Document { key: key(Kind::Route, &format!("r{n}")), ..model.clone() }));
+    let changed = set.change(puts, &[]);
+    assert_eq!(changed.routes.len(), 100_000);
+    let before = set.resolutions();
+    let changed = set.change(vec![route("r77", json!({"upstream_id": "u", "priority": 3}))], &[]);
+    assert_eq!((set.resolutions() - before, changed.routes.len()), (1, 1));
+    // New nodes are no matter of the routes that lead to them.
+    let changed = set.change(vec![upstream(json!({"127.0.0.1:1": 1, "127.0.0.2:1": 1}))], &[]);
+    assert_eq!((set.resolutions() - before, changed.routes.len(), changed.upstreams.len()), (2, 0, 1));
+}
+
+#[test]
+fn what_stays_equal_changes_nothing() {
+    let mut set = Set::new();
+    set.change(vec![upstream(json!({"a.test:80": 1})), route("r", json!({"upstream_id": "u"}))], &[]);
+    let changed =
+        set.change(vec![upstream(json!({"a.test:80": 1})), route("r", json!({"upstream_id": "u"}))], &[]);
+    assert!(changed.routes.is_empty() && changed.upstreams.is_empty());
+}
+
+#[test]
+fn a_route_waits_for_what_it_refers_to() {
+    let mut set = Set::new();
+    let changed = set.change(vec![route("r", json!({"service_id": "s"}))], &[]);
+    assert_eq!(changed.refused.len(), 1);
+    assert_eq!(changed.refused[0].faults[0].to_string(), "service_id: there is no service \"s\"");
+    let service = document(Kind::Service, "s", json!({"upstream_id": "u", "hosts": ["a.test"]}));
+    let changed = set.change(vec![upstream(json!({"a.test:80": 1})), service], &[]);
+    assert_eq!(changed.routes.len(), 1);
+    assert_eq!(changed.routes[0].hosts[0].as_str(), "a.test");
+    assert_eq!(changed.routes[0].target, Target::Upstream(UpstreamKey::by_id(&key(Kind::Upstream, "u").id)));
+    assert_eq!(set.refused().count(), 0);
+    let changed = set.change(Vec::new(), &[key(Kind::Service, "s")]);
+    assert_eq!(changed.routes_gone.len(), 1);
+    assert_eq!(set.refused().count(), 1);
+}
+
+#[test]
+fn an_upstream_that_becomes_an_app_is_seen_by_its_routes() {
+    let mut set = Set::new();
+    let service = document(Kind::Service, "s", json!({"upstream_id": "u"}));
+    set.change(vec![upstream(json!({"a.test:80": 1})), service, route("r", json!({"service_id": "s"}))], &[]);
+    let app = document(Kind::Upstream, "u", json!({"app": "shop", "lane": "blue"}));
+    let changed = set.change(vec![app], &[]);
+    let Target::App { app, lane, .. } = &changed.routes[0].target else { panic!("{:?}", changed.routes) };
+    assert_eq!((app.to_string().as_str(), lane.as_ref().unwrap().as_str()), ("default/default/shop", "blue"));
+}
+
+#[test]
+fn plugins_merge_route_over_plugin_configuration_over_service() {
+    let count = |count: u32| json!({"count": count, "time_window": 1});
+    let service = document(
+        Kind::Service,
+        "s",
+        json!({
+            "upstream": {"nodes": {"a.test:80": 1}},
+            "plugins": {"limit-count": count(1), "request-id": {"header_name": "of-service"}, "ip-restriction": {"whitelist": ["10.0.0.0/8"]}},
+        }),
+    );
+    let shared = document(
+        Kind::PluginConfig,
+        "p",
+        json!({"plugins": {"limit-count": count(2), "request-id": {"header_name": "of-config"}}}),
+    );
+    let mut set = Set::new();
+    let changed = set.change(
+        vec![
+            service,
+            shared,
+            route(
+                "r",
+                json!({"service_id": "s", "plugin_config_id": "p", "plugins": {"limit-count": count(3)}}),
+            ),
+        ],
+        &[],
+    );
+    let from: Vec<_> =
+        changed.routes[0].plugins.iter().map(|plugin| (plugin.name, plugin.from.to_string())).collect();
+    assert_eq!(
+        from,
+        [
+            ("request-id", "plugin_configs/p".to_owned()),
+            ("ip-restriction", "services/s".to_owned()),
+            ("limit-count", "routes/r".to_owned()),
+        ]
+    );
+}
+
+#[test]
+fn a_consumer_has_its_groups_plugins_and_its_credentials() {
+    let consumer = document(
+        Kind::Consumer,
+        "jack",
+        json!({
+            "username": "jack", "group_id": "g",
+            "plugins": {"key-auth": {"key": "one"}, "limit-count": {"count": 9, "time_window": 1}},
+        }),
+    );
+    let group = document(
+        Kind::ConsumerGroup,
+        "g",
+        json!({"plugins": {
+            "limit-count": {"count": 1, "time_window": 1}, "request-id": {},
+        }}),
+    );
+    let credential = document(
+        Kind::Credential,
+        "jack/credentials/second",
+        json!({"plugins": {"key-auth": {"key": "two"}}}),
+    );
+    let mut set = Set::new();
+    set.change(vec![consumer, group], &[]);
+    let changed = set.change(vec![credential], &[]);
+    let jack = &changed.consumers[0];
+    assert_eq!(jack.credentials.len(), 2);
+    assert_eq!(jack.credentials[1].0.as_ref().unwrap().as_str(), "jack/credentials/second");
+    let from: Vec<_> = jack.plugins.iter().map(|plugin| (plugin.name, plugin.from.kind)).collect();
+    assert_eq!(from, [("request-id", Kind::ConsumerGroup), ("limit-count", Kind::Consumer)]);
+    let changed = set.change(Vec::new(), &[key(Kind::Credential, "jack/credentials/second")]);
+    assert_eq!(changed.consumers[0].credentials.len(), 1);
+}
+
+#[test]
+fn a_route_that_is_switched_off_is_gone_and_comes_back() {
+    let mut set = Set::new();
+    let inline = json!({"upstream": {"nodes": {"a.test:80": 1}}});
+    let changed = set.change(vec![route("r", inline.clone())], &[]);
+    assert_eq!(changed.upstreams[0].key.as_str(), "routes/r");
+    let mut off = inline.clone();
+    off["status"] = json!(0);
+    let changed = set.change(vec![route("r", off)], &[]);
+    assert_eq!(changed.routes_gone.len(), 1);
+    assert_eq!(set.change(vec![route("r", inline)], &[]).routes.len(), 1);
+    let changed = set.change(Vec::new(), &[key(Kind::Route, "r")]);
+    assert_eq!((changed.routes_gone.len(), changed.upstreams_gone.len()), (1, 1));
+}
+
+#[test]
+fn a_changed_certificate_reaches_the_upstream_that_shows_it() {
+    let pem = |text: &str| format!("-----BEGIN X-----\n{}\n-----END X-----\n", text.repeat(200));
+    let ssl =
+        |text: &str| document(Kind::Ssl, "c", json!({"type": "client", "cert": pem(text), "key": pem(text)}));
+    let shows = document(
+        Kind::Upstream,
+        "u",
+        json!({"nodes": {"a.test:443": 1}, "scheme": "https", "tls": {"client_cert_id": "c"}}),
+    );
+    let mut set = Set::new();
+    assert_eq!(set.change(vec![shows], &[]).refused.len(), 1);
+    assert_eq!(set.change(vec![ssl("a")], &[]).upstreams.len(), 1);
+    let changed = set.change(vec![ssl("b")], &[]);
+    assert_eq!(changed.upstreams[0].client_certificate.as_ref().unwrap().0, pem("b"));
+}
