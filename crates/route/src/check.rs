@@ -2,6 +2,8 @@
 //! so does whoever takes settings from people: what was taken is served.
 
 use crate::header::can_name_lanes;
+use crate::rule::RuleSpec;
+use crate::rules::check_rule;
 use std::fmt;
 use towpath_types::lane::{EntryRule, LanePolicy};
 use towpath_types::upstream::UpstreamSpec;
@@ -19,7 +21,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
     }
 }
@@ -50,6 +52,11 @@ pub fn upstream(spec: &UpstreamSpec) -> Vec<Wrong> {
     ];
     let outside = shares.iter().filter(|(_, share)| !(0.0..=1.0).contains(share));
     outside.map(|(field, share)| Wrong::new(*field, format!("is {share}; it has to be 0 to 1"))).collect()
+}
+
+/// All that is wrong with a rule.
+pub fn rule(spec: &RuleSpec) -> Vec<Wrong> {
+    check_rule(spec)
 }
 
 /// All that is wrong with how a space reads lane tags.

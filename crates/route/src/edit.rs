@@ -7,6 +7,8 @@ use crate::endpoint::EndpointState;
 use crate::hash::hash_bytes;
 use crate::load::formula;
 use crate::routes::{Route, Routes, route_key};
+use crate::rule::RuleSpec;
+use crate::rules::Rule;
 use crate::source::{self, SourceEntry};
 use crate::space::{self, Space, SpaceSlot};
 use crate::table::{CHUNK, Inner, Table, app_hash};
@@ -53,10 +55,8 @@ impl<'t> Edit<'t> {
         match change {
             Change::PutRoute(spec) => self.put_route(spec),
             Change::DeleteRoute(key) => self.delete_route(key),
-            Change::PutRule(spec) => {
-                self.refuse(format!("rule {}", spec.id), "rules are not served yet".into())
-            }
-            Change::DeleteRule(_) => {}
+            Change::PutRule(spec) => self.put_rule(spec),
+            Change::DeleteRule(id) => self.delete_rule(id),
             Change::PutApp { app, upstream, stopped, base_stopped, lanes } => {
                 let stopped = Stopped { everywhere: *stopped, in_base: *base_stopped };
                 match check::none("upstream", &check::upstream(upstream)) {
@@ -109,6 +109,29 @@ impl<'t> Edit<'t> {
     fn release_route(&mut self, route: &Route) {
         self.change_app(route.slot, |app| app.count_route(-1));
         self.release_slot(&route.spec.app, route.slot);
+    }
+
+    fn put_rule(&mut self, spec: &RuleSpec) {
+        if let Err(why) = check::none("", &check::rule(spec)) {
+            return self.refuse(format!("rule {}", spec.id), why);
+        }
+        let old = self.inner().routes.rules().find_id(&spec.id).cloned();
+        if old.as_ref().is_some_and(|rule| rule.spec == *spec) {
+            return;
+        }
+        let slot = self.take_slot(&spec.target);
+        self.change_app(slot, |app| app.count_route(1));
+        if let Some(old) = old {
+            self.inner_mut().routes.delete_rule(&old);
+            self.release_route(&old.route);
+        }
+        self.inner_mut().routes.put_rule(&Arc::new(Rule::new(spec.clone(), slot)));
+    }
+
+    fn delete_rule(&mut self, id: &str) {
+        let Some(old) = self.inner().routes.rules().find_id(id).cloned() else { return };
+        self.inner_mut().routes.delete_rule(&old);
+        self.release_route(&old.route);
     }
 
     fn set_app(&mut self, app: &AppRef, settings: Option<Settings>) {
@@ -280,7 +303,8 @@ impl<'t> Edit<'t> {
         }
         let inner = self.inner_mut();
         let slot = inner.spaces.len() as u32;
-        Arc::make_mut(&mut inner.spaces).push(Arc::default());
+        let fresh = if space.is_of_upstreams() { Space::without_lanes() } else { Space::default() };
+        Arc::make_mut(&mut inner.spaces).push(Arc::new(fresh));
         inner.space_slots.put(SpaceSlot { space: space.clone(), slot }, |_| false);
         slot
     }

@@ -18,8 +18,10 @@ use towpath_types::{AppRef, ErrorCode, InstanceId, LaneName};
 pub struct Explained {
     /// Key of the route; `None` = none matches.
     pub route: Option<String>,
-    /// Its app.
+    /// Its app, unless it is an upstream.
     pub app: Option<AppRef>,
+    /// Id of the upstream, unless it is an app.
+    pub upstream: Option<String>,
     /// The lane that was asked for, and where it was read (`header towpath-lane`, …).
     pub asked_lane: Option<(String, String)>,
     /// The lane that serves.
@@ -51,6 +53,7 @@ impl Table {
         let mut out = Explained {
             route: None,
             app: None,
+            upstream: None,
             asked_lane: None,
             lane: self.base().clone(),
             lane_reason: String::new(),
@@ -61,12 +64,15 @@ impl Table {
             error: None,
         };
         let fail = |out: &mut Explained, why: NoPick| out.error = Some((why.code(), why.to_string()));
-        let Some(matched) = self.find(host, path) else {
+        let Some(matched) = self.find_for(host, path, request) else {
             fail(&mut out, NoPick::NoRoute);
             return out;
         };
         out.route = Some(matched.route().key.clone());
-        out.app = Some(matched.app().clone());
+        match matched.app().upstream_id() {
+            Some(id) => out.upstream = Some(id.to_owned()),
+            None => out.app = Some(matched.app().clone()),
+        }
         out.balancer = balancer_text(&matched.upstream().balancer).into();
         let lane = match self.lane(&matched, request) {
             Ok(lane) => lane,

@@ -59,6 +59,13 @@ impl<T: Keyed> Index<T> {
         old
     }
 
+    /// The entry, to be changed in its place; its key stays.
+    pub(crate) fn find_mut(&mut self, hash: u64, same: impl Fn(&T) -> bool) -> Option<&mut T> {
+        let at = self.at(hash);
+        self.shards.get(at)?.find(hash, &same)?;
+        Arc::make_mut(&mut self.shards).get_mut(at)?.find_mut(hash, same)
+    }
+
     pub(crate) fn remove(&mut self, hash: u64, same: impl Fn(&T) -> bool) -> Option<T> {
         let at = self.at(hash);
         self.shards.get(at)?.find(hash, &same)?;
@@ -91,6 +98,18 @@ impl<T: Keyed> Shard<T> {
         None
     }
 
+    fn find_mut(&mut self, hash: u64, same: impl Fn(&T) -> bool) -> Option<&mut T> {
+        let at = self.place(hash, same)?;
+        Arc::make_mut(&mut self.slots).get_mut(at)?.as_mut()
+    }
+
+    /// The slot in which an entry is.
+    fn place(&self, hash: u64, same: impl Fn(&T) -> bool) -> Option<usize> {
+        probe(hash, self.slots.len()).find(
+            |at| matches!(self.slots.get(*at), Some(Some(entry)) if entry.hash() == hash && same(entry)),
+        )
+    }
+
     fn put(&mut self, entry: T, same: impl Fn(&T) -> bool) -> Option<T> {
         if (self.len + 1) * 2 > self.slots.len() {
             self.rebuild((self.slots.len() * 2).max(4));
@@ -114,9 +133,7 @@ impl<T: Keyed> Shard<T> {
     }
 
     fn remove(&mut self, hash: u64, same: impl Fn(&T) -> bool) -> Option<T> {
-        let at = probe(hash, self.slots.len()).find(
-            |at| matches!(self.slots.get(*at), Some(Some(entry)) if entry.hash() == hash && same(entry)),
-        )?;
+        let at = self.place(hash, same)?;
         let old = Arc::make_mut(&mut self.slots).get_mut(at)?.take()?;
         self.len -= 1;
         let size = if self.len * 8 < self.slots.len() { self.slots.len() / 2 } else { self.slots.len() };

@@ -39,6 +39,7 @@ mod pool;
 mod request;
 mod routes;
 mod rule;
+mod rules;
 mod source;
 mod space;
 mod sticky;
@@ -60,6 +61,7 @@ pub use pick::{Draw, NoPick, Pick, TriedSet};
 pub use request::RequestView;
 pub use routes::{Route, route_key};
 pub use rule::{Methods, Payload, RuleSpec};
+pub use rules::Rule;
 pub use table::{Counts, Match, Table};
 pub use tag::Tag;
 

@@ -1,4 +1,4 @@
-//! Routes by host and path prefix.
+//! Routes by host and path prefix, with the rules of the same hosts beside them.
 //!
 //! A host's own entry says which depths its routes have; the route at `/` hangs on it, all others are in one map by host
 //! and path. So a change touches one shard of each map even when one host has 100,000 paths, and a look-up tries
@@ -9,6 +9,8 @@ use crate::hash::{hash_bytes, same};
 use crate::host::{self, check_route_host};
 use crate::index::{Index, Keyed};
 use crate::path::{self, DEPTH_MAX, PATH_MAX, boundaries, check_route_path, depth};
+use crate::request::RequestView;
+use crate::rules::{self, Asking, Bound, HostRules, Rule, Rules};
 use std::sync::Arc;
 use towpath_types::spec::RouteSpec;
 
@@ -31,8 +33,13 @@ pub fn route_key(host: &str, path: &str) -> String {
 }
 
 /// Shards of the two maps; 100,000 routes give about a hundred entries a shard.
-const SHARDS: usize = 1024;
+pub(crate) const SHARDS: usize = 1024;
 const HOST_SEED: u64 = 0x746f_7770_6174_6801;
+
+/// Hash of a host, with which all that belongs to it is found.
+pub(crate) fn host_hash(host: &[u8]) -> u64 {
+    hash_bytes(HOST_SEED, host)
+}
 
 /// A route with what the next steps of a look-up need of it, so that they need not wait for the route itself.
 #[derive(Debug, Clone)]
@@ -51,7 +58,9 @@ struct HostEntry {
     root: Option<RouteRef>,
     /// Bit n: there are routes with n + 1 segments.
     depths: u32,
-    text: Short<91>,
+    text: Short<90>,
+    /// It has rules.
+    ruled: bool,
     rare: Arc<HostRare>,
 }
 
@@ -61,6 +70,7 @@ struct HostRare {
     host: Box<str>,
     /// Routes with n + 1 segments.
     counts: Vec<u32>,
+    rules: HostRules,
 }
 
 /// A route with a path longer than `/`: two neighbouring cache lines.
@@ -74,25 +84,25 @@ struct PathEntry {
 
 /// A text that is compared without looking elsewhere if it is short.
 #[derive(Debug, Clone, Copy)]
-struct Short<const N: usize> {
+pub(crate) struct Short<const N: usize> {
     len: u8,
     bytes: [u8; N],
 }
 
 impl<const N: usize> Short<N> {
-    fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &[u8]) -> Self {
         let mut short = Self { len: u8::MAX, bytes: [0; N] };
         if text.len() <= N {
             short.len = text.len() as u8;
-            for (to, from) in short.bytes.iter_mut().zip(text.bytes()) {
-                *to = from;
+            for (to, from) in short.bytes.iter_mut().zip(text) {
+                *to = *from;
             }
         }
         short
     }
 
     /// The text, if it is short.
-    fn get(&self) -> Option<&[u8]> {
+    pub(crate) fn get(&self) -> Option<&[u8]> {
         self.bytes.get(..usize::from(self.len))
     }
 }
@@ -116,6 +126,11 @@ impl HostEntry {
         begins(text, prefix).is_some_and(|rest| same(rest, host))
     }
 
+    /// Whether nothing is on the host any more.
+    fn is_empty(&self) -> bool {
+        self.root.is_none() && self.depths == 0 && !self.ruled
+    }
+
     /// Counts routes of a depth (1..=[`DEPTH_MAX`]) up or down.
     fn count(&mut self, depth: usize, by: i32) {
         let at = depth.saturating_sub(1).min(DEPTH_MAX - 1);
@@ -132,7 +147,7 @@ impl HostEntry {
 }
 
 /// The rest of a text that begins so.
-fn begins<'a>(text: &'a [u8], with: &[u8]) -> Option<&'a [u8]> {
+pub(crate) fn begins<'a>(text: &'a [u8], with: &[u8]) -> Option<&'a [u8]> {
     let (begin, rest) = text.split_at_checked(with.len())?;
     same(begin, with).then_some(rest)
 }
@@ -151,6 +166,7 @@ impl PathEntry {
 pub(crate) struct Routes {
     hosts: Index<HostEntry>,
     paths: Index<PathEntry>,
+    rules: Rules,
     len: usize,
 }
 
@@ -162,12 +178,14 @@ pub(crate) struct Hit<'t, 'r> {
     pub(crate) slot: u32,
     /// It has entry rules.
     pub(crate) has_entry: bool,
+    /// The rule that this is, and which of its paths.
+    pub(crate) rule: Option<(&'t Arc<Rule>, u16)>,
     pub(crate) host_lane: Option<&'r [u8]>,
 }
 
 impl Routes {
     pub(crate) fn new() -> Self {
-        Self { hosts: Index::new(SHARDS), paths: Index::new(SHARDS), len: 0 }
+        Self { hosts: Index::new(SHARDS), paths: Index::new(SHARDS), rules: Rules::new(), len: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -199,7 +217,7 @@ impl Routes {
     pub(crate) fn put(&mut self, route: Arc<Route>) -> Option<Arc<Route>> {
         let (host, path) = (route.spec.host.clone(), route.spec.path.clone());
         let hash = hash_bytes(HOST_SEED, host.as_bytes());
-        let text = Short::new(&route.key);
+        let text = Short::new(route.key.as_bytes());
         let route = RouteRef { slot: route.slot, has_entry: !route.spec.entry.is_empty(), route };
         let old = if path == "/" {
             self.change_host(hash, &host, |entry| entry.root.replace(route))
@@ -235,89 +253,186 @@ impl Routes {
 
     fn change_host<R>(&mut self, hash: u64, host: &str, change: impl FnOnce(&mut HostEntry) -> R) -> R {
         let same = |entry: &HostEntry| entry.is(b"", host.as_bytes());
-        let mut entry = self.hosts.find(hash, same).cloned().unwrap_or_else(|| HostEntry {
+        if let Some(entry) = self.hosts.find_mut(hash, same) {
+            let result = change(entry);
+            if entry.is_empty() {
+                self.hosts.remove(hash, same);
+            }
+            return result;
+        }
+        let mut entry = HostEntry {
             hash,
             root: None,
             depths: 0,
-            rare: Arc::new(HostRare { host: host.into(), counts: Vec::new() }),
-            text: Short::new(host),
-        });
+            rare: Arc::new(HostRare { host: host.into(), counts: Vec::new(), rules: HostRules::default() }),
+            text: Short::new(host.as_bytes()),
+            ruled: false,
+        };
         let result = change(&mut entry);
-        if entry.root.is_none() && entry.depths == 0 {
-            self.hosts.remove(hash, same);
-        } else {
+        if !entry.is_empty() {
             self.hosts.put(entry, same);
         }
         result
     }
 
-    /// The route for a host in its one form and a raw path: on the host itself, on the host without its `<lane>--` (if
-    /// the route found there permits it), on the wildcard above. A host that has no route for the path does not end the search.
-    pub(crate) fn find<'t, 'r>(
+    /// The rules.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Puts a rule (whose id is free) in all its places.
+    pub(crate) fn put_rule(&mut self, rule: &Arc<Rule>) {
+        self.rules.put_id(Arc::clone(rule));
+        self.place_rule(rule, true);
+    }
+
+    /// Takes a rule from all its places.
+    pub(crate) fn delete_rule(&mut self, rule: &Arc<Rule>) {
+        self.rules.remove_id(&rule.spec.id);
+        self.place_rule(rule, false);
+    }
+
+    fn place_rule(&mut self, rule: &Arc<Rule>, put: bool) {
+        // out of the way for as long as the hosts are changed
+        let mut rules = std::mem::replace(&mut self.rules, Rules::empty());
+        for host in rule.hosts() {
+            if host.is_empty() {
+                let mut any = std::mem::take(&mut rules.any);
+                rules.place(&host, &mut any, rule, put);
+                rules.any = any;
+            } else {
+                self.change_host(host_hash(host.as_bytes()), &host, |entry| {
+                    let on = &mut Arc::make_mut(&mut entry.rare).rules;
+                    rules.place(&host, on, rule, put);
+                    entry.ruled = !on.is_empty();
+                });
+            }
+        }
+        self.rules = rules;
+    }
+
+    /// What serves a host in its one form (`None` = there is none that is a host) and a raw path: on the host itself, on the
+    /// host without its `<lane>--` (if the app found there permits it), on the wildcard above, and by the rules without a
+    /// host. A host that has nothing for the request does not end the search.
+    pub(crate) fn find<'t, 'r, R: RequestView>(
         &'t self,
-        host: &'r [u8],
+        host: Option<&'r [u8]>,
         raw_path: &[u8],
+        request: Option<&R>,
         label_permitted: impl Fn(u32) -> bool,
     ) -> Option<Hit<'t, 'r>> {
         let (path, plain) = path::cut(raw_path);
         if plain {
-            self.find_plain(host, path, label_permitted)
+            self.find_plain(host, path, &Asking { request, path }, label_permitted)
         } else {
-            self.find_odd(host, path, label_permitted)
+            self.find_odd(host, path, request, label_permitted)
         }
     }
 
     #[inline(never)]
-    fn find_odd<'t, 'r>(
+    fn find_odd<'t, 'r, R: RequestView>(
         &'t self,
-        host: &'r [u8],
+        host: Option<&'r [u8]>,
         path: &[u8],
+        request: Option<&R>,
         label_permitted: impl Fn(u32) -> bool,
     ) -> Option<Hit<'t, 'r>> {
-        let mut buf = [0; PATH_MAX];
-        self.find_plain(host, path::normalize(path, &mut buf)?, label_permitted)
+        let (mut buf, mut decoded) = ([0; PATH_MAX], [0; PATH_MAX]);
+        let path = path::normalize(path, &mut buf)?;
+        let for_rules = if self.rules.is_empty() { path } else { rules::rules_form(path, &mut decoded)? };
+        self.find_plain(host, path, &Asking { request, path: for_rules }, label_permitted)
     }
 
-    fn find_plain<'t, 'r>(
+    fn find_plain<'t, 'r, R: RequestView>(
         &'t self,
-        host: &'r [u8],
+        host: Option<&'r [u8]>,
         path: &[u8],
+        asking: &Asking<'_, R>,
         label_permitted: impl Fn(u32) -> bool,
     ) -> Option<Hit<'t, 'r>> {
-        let hit = |found: &'t RouteRef, host_lane| Hit {
-            route: &found.route,
-            slot: found.slot,
-            has_entry: found.has_entry,
-            host_lane,
-        };
-        if let Some(found) = self.find_on(host, b"", path) {
-            return Some(hit(found, None));
+        if let Some(host) = host {
+            if let Some(found) = self.find_on(host, b"", path, asking) {
+                return Some(found);
+            }
+            let split = host::split_lane(host);
+            let host_lane = split.map(|(lane, _)| lane);
+            let bare = split.and_then(|(_, rest)| self.find_on(rest, b"", path, asking));
+            if let Some(found) = bare.filter(|found| label_permitted(found.slot)) {
+                return Some(Hit { host_lane, ..found });
+            }
+            let above = host::parent(host).and_then(|above| self.find_on(above, b"*.", path, asking));
+            if let Some(found) = above {
+                return Some(Hit { host_lane, ..found });
+            }
         }
-        let split = host::split_lane(host);
-        let host_lane = split.map(|(lane, _)| lane);
-        let bare = split.and_then(|(_, rest)| self.find_on(rest, b"", path));
-        if let Some(found) = bare.filter(|found| label_permitted(found.slot)) {
-            return Some(hit(found, host_lane));
+        if self.rules.any.is_empty() {
+            return None;
         }
-        Some(hit(self.find_on(host::parent(host)?, b"*.", path)?, host_lane))
+        let at = rules::At { hash: host_hash(b""), prefix: b"", host: b"" };
+        Hit::of_rule(self.rules.find(&self.rules.any, at, asking, Bound::None))
     }
 
-    /// The longest route on exactly `prefix` + `host`.
-    fn find_on(&self, host: &[u8], prefix: &[u8], path: &[u8]) -> Option<&RouteRef> {
+    /// The rule or the longest route on exactly `prefix` + `host`.
+    fn find_on<'t, 'r, R: RequestView>(
+        &'t self,
+        host: &[u8],
+        prefix: &[u8],
+        path: &[u8],
+        asking: &Asking<'_, R>,
+    ) -> Option<Hit<'t, 'r>> {
         let hash = if prefix.is_empty() { hash_bytes(HOST_SEED, host) } else { wildcard_hash(host) };
         let entry = self.hosts.find(hash, |entry| entry.is(prefix, host))?;
+        let route = self.longest(entry, host, prefix, path);
+        if entry.ruled {
+            let bound = match route {
+                None => Bound::None,
+                Some((_, len)) if len == path.len() => Bound::Exact,
+                // the root's own slash, or the one after the route's path
+                Some((_, len)) => Bound::Literal(len.max(1) + usize::from(len > 1)),
+            };
+            let at = rules::At { hash, prefix, host };
+            let found = Hit::of_rule(self.rules.find(&entry.rare.rules, at, asking, bound));
+            if found.is_some() {
+                return found;
+            }
+        }
+        route.map(|(route, _)| Hit::of_route(route))
+    }
+
+    /// The longest route of a host, with the length of its path.
+    fn longest<'t>(
+        &'t self,
+        entry: &'t HostEntry,
+        host: &[u8],
+        prefix: &[u8],
+        path: &[u8],
+    ) -> Option<(&'t RouteRef, usize)> {
         if entry.depths != 0 {
             let mut ends = [0; DEPTH_MAX];
             let count = boundaries(path, &mut ends);
             for at in (0..count).rev().filter(|at| entry.depths >> at & 1 == 1) {
                 let part = ends.get(at).and_then(|end| path.get(..*end)).unwrap_or_default();
-                let found = self.paths.find(hash_bytes(hash, part), |entry| entry.is(prefix, host, part));
+                let hash = hash_bytes(entry.hash, part);
+                let found = self.paths.find(hash, |entry| entry.is(prefix, host, part));
                 if let Some(found) = found {
-                    return Some(&found.route);
+                    return Some((&found.route, part.len()));
                 }
             }
         }
-        entry.root.as_ref()
+        entry.root.as_ref().map(|root| (root, 1))
+    }
+}
+
+impl<'t> Hit<'t, '_> {
+    fn of_route(route: &'t RouteRef) -> Self {
+        let RouteRef { route, slot, has_entry } = route;
+        Self { route, slot: *slot, has_entry: *has_entry, rule: None, host_lane: None }
+    }
+
+    fn of_rule(found: Option<rules::Found<'t>>) -> Option<Self> {
+        let rules::Found { rule, at } = found?;
+        let has_entry = rule.spec.lane.is_some();
+        Some(Self { route: &rule.route, slot: rule.slot, has_entry, rule: Some((rule, at)), host_lane: None })
     }
 }
 

@@ -22,6 +22,18 @@ impl Space {
         Self { known: true, policy, names: sorted(names), local: sorted(local) }
     }
 
+    /// The one of upstreams, whose requests have no lanes.
+    pub(crate) fn without_lanes() -> Self {
+        let policy = LanePolicy {
+            header: String::new(),
+            cookie: String::new(),
+            query: String::new(),
+            host_label: false,
+            ..LanePolicy::default()
+        };
+        Self { policy, ..Self::default() }
+    }
+
     pub(crate) fn has_lane(&self, name: &str) -> bool {
         name == LaneName::BASE || contains(&self.names, name) || contains(&self.local, name)
     }

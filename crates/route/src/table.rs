@@ -10,13 +10,15 @@ use crate::host;
 use crate::index::Index;
 use crate::lane::Asked;
 use crate::path;
-use crate::routes::{Route, Routes};
+use crate::routes::{Hit, Route, Routes};
+use crate::rules::{Rule as RouteRule, rules_form};
 use crate::source::SourceEntry;
 use crate::space::{Space, SpaceSlot};
 use crate::tag::Tag;
 use crate::{entry, request::RequestView};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use towpath_types::lane::LanePolicy;
 use towpath_types::upstream::{Balancer, UpstreamSpec};
@@ -55,6 +57,8 @@ pub(crate) struct Inner {
 pub struct Counts {
     /// Routes.
     pub routes: usize,
+    /// Rules.
+    pub rules: usize,
     /// Apps that were put.
     pub apps: usize,
     /// Spaces.
@@ -67,6 +71,7 @@ pub struct Counts {
 #[derive(Debug, Clone, Copy)]
 pub struct Match<'t> {
     route: &'t Arc<Route>,
+    rule: Option<(&'t Arc<RouteRule>, u16)>,
     has_entry: bool,
     slot: u32,
     pub(crate) app: &'t App,
@@ -125,6 +130,7 @@ impl Table {
     pub fn counts(&self) -> Counts {
         Counts {
             routes: self.0.routes.len(),
+            rules: self.0.routes.rules().len(),
             apps: self.apps().filter(|app| app.rare.known).count(),
             spaces: self.0.spaces.iter().filter(|space| space.known).count(),
             endpoints: self.endpoints().count(),
@@ -144,29 +150,55 @@ impl Table {
             .collect()
     }
 
-    /// The route for a host (`Host` header or `:authority`, with or without port) and a path (a query may follow).
+    /// What serves a request to a host (`Host` header or `:authority`, with or without port) and a path (a query may
+    /// follow): an app's own route, or a rule.
+    ///
+    /// The host decides first (itself, `*.` and the rest of it, none), then the path (exact, then the longest literal before
+    /// a `*` or parameter), then the higher priority, the longer path as written, the smaller id. Where the
+    /// conditions of a rule do not hold, the next one in this order is tried. An app's own route stands like a
+    /// rule of priority 0 on its path and on all below it, behind other rules of that priority.
+    pub fn find_for<R: RequestView>(&self, host: &[u8], path: &[u8], request: &R) -> Option<Match<'_>> {
+        self.find_any(host, path, Some(request))
+    }
+
+    /// The same for a request of which nothing else is known: no rule with a condition holds.
     pub fn find(&self, host: &[u8], path: &[u8]) -> Option<Match<'_>> {
+        self.find_any::<Nothing>(host, path, None)
+    }
+
+    fn find_any<R: RequestView>(&self, host: &[u8], path: &[u8], request: Option<&R>) -> Option<Match<'_>> {
         if let Some(host) = host::plain(host) {
-            return self.find_one(host, path);
+            return self.find_one(Some(host), path, request);
         }
         let mut buf = [0; host::HOST_MAX];
-        self.find_one(host::normalize(host, &mut buf)?, path)
+        self.find_one(host::normalize(host, &mut buf), path, request)
     }
 
     /// The same for a host in its one form.
-    fn find_one(&self, host: &[u8], path: &[u8]) -> Option<Match<'_>> {
+    fn find_one<R: RequestView>(
+        &self,
+        host: Option<&[u8]>,
+        path: &[u8],
+        request: Option<&R>,
+    ) -> Option<Match<'_>> {
         let permitted = |slot| {
             let space = self.app_at(slot).and_then(|app| self.0.space_at(app.space));
             space.is_some_and(|space| space.policy.host_label)
         };
-        let hit = self.0.routes.find(host, path, permitted)?;
+        let hit = self.0.routes.find(host, path, request, permitted)?;
         let app = self.app_at(hit.slot)?;
         let space = self.0.space_at(app.space)?;
         let host_lane = match hit.host_lane.filter(|_| space.policy.host_label) {
             None => HostLane::None,
             Some(label) => Tag::read(label).map_or(HostLane::Malformed, HostLane::Tag),
         };
-        Some(Match { route: hit.route, has_entry: hit.has_entry, slot: hit.slot, app, space, host_lane })
+        let Hit { route, rule, has_entry, slot, .. } = hit;
+        Some(Match { route, rule, has_entry, slot, app, space, host_lane })
+    }
+
+    /// A rule by its id.
+    pub fn rule(&self, id: &str) -> Option<&Arc<RouteRule>> {
+        self.0.routes.rules().find_id(id)
     }
 
     pub(crate) fn base(&self) -> &LaneName {
@@ -201,9 +233,37 @@ impl Inner {
 }
 
 impl<'t> Match<'t> {
-    /// The route.
+    /// The route; of a rule one with its id as the key.
     pub fn route(&self) -> &'t Arc<Route> {
         self.route
+    }
+
+    /// The rule, if it is one; else it is an app's own route.
+    pub fn rule(&self) -> Option<&'t Arc<RouteRule>> {
+        self.rule.map(|(rule, _)| rule)
+    }
+
+    /// The path that matched, as it was written.
+    pub fn path(&self) -> &'t str {
+        self.rule.map_or(&self.route.spec.path, |(rule, at)| rule.path_text(at))
+    }
+
+    /// Names of the parameters in the path that matched; what an unnamed `*` stands for is called `:ext`.
+    pub fn params(&self) -> impl Iterator<Item = &'t str> {
+        self.rule.into_iter().flat_map(|(rule, at)| rule.params(at))
+    }
+
+    /// The value of a parameter in the raw path that matched (a query may follow): decoded, but for escaped slashes and
+    /// percent signs. Allocates only where something had to be decoded.
+    pub fn param<'r>(&self, name: &str, raw: &'r [u8]) -> Option<Cow<'r, [u8]>> {
+        let (rule, at) = self.rule?;
+        let (path, plain) = path::cut(raw);
+        if plain {
+            return rule.param(at, name, path).map(Cow::Borrowed);
+        }
+        let (mut buf, mut decoded) = ([0; path::PATH_MAX], [0; path::PATH_MAX]);
+        let path = rules_form(path::normalize(path, &mut buf)?, &mut decoded)?;
+        rule.param(at, name, path).map(|value| Cow::Owned(value.to_vec()))
     }
 
     /// Its app.
@@ -272,6 +332,27 @@ impl<'t> Match<'t> {
 
     pub(crate) fn lane_of_space(&self, name: &str) -> bool {
         self.space.has_lane(name)
+    }
+}
+
+/// A request of which nothing is known.
+struct Nothing;
+
+impl RequestView for Nothing {
+    fn header(&self, _: &str, _: usize) -> Option<&[u8]> {
+        None
+    }
+    fn path(&self) -> &str {
+        ""
+    }
+    fn query(&self) -> Option<&str> {
+        None
+    }
+    fn client(&self) -> Option<IpAddr> {
+        None
+    }
+    fn inside(&self) -> bool {
+        false
     }
 }
 

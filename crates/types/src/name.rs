@@ -174,6 +174,11 @@ pub struct SpaceRef {
 }
 
 impl SpaceRef {
+    /// Whether it is the one in which routing tables hold upstreams, see [`AppRef::of_upstream`].
+    pub fn is_of_upstreams(&self) -> bool {
+        self.org.as_str() == RESERVED
+    }
+
     /// The space that is made at first start: `default/default`.
     pub fn first() -> Self {
         Self { org: OrgName(Arc::from("default")), space: SpaceName(Arc::from("default")) }

@@ -77,6 +77,11 @@ impl Name {
         }
     }
 
+    /// Whether it is the path in the form in which it is matched.
+    pub(crate) fn is_path(&self) -> bool {
+        self.what == What::Uri
+    }
+
     /// Whether this crate finds the value in every [`crate::RequestView`] by itself; all others the view is asked for.
     pub fn is_of_request(&self) -> bool {
         self.what != What::Other

@@ -8,6 +8,7 @@
     reason = "test code"
 )]
 
+mod matching;
 mod rules;
 mod world;
 
