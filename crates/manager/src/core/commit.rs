@@ -26,6 +26,7 @@ impl Core {
         match self.store.commit(Transaction { writes, fence: Some(fence), idempotency }).await {
             Ok(commit) => {
                 self.store_seen(true);
+                self.gate.note_made();
                 self.wait_cache(commit.revision, Duration::from_secs(2)).await;
                 Ok(commit)
             }
@@ -33,7 +34,11 @@ impl Core {
                 if matches!(error, StoreError::Fenced(_)) {
                     self.lose_membership(fence);
                 }
-                self.store_seen(!matches!(error, StoreError::Unavailable { .. }));
+                let is_away = matches!(error, StoreError::Unavailable { .. });
+                self.store_seen(!is_away);
+                if is_away {
+                    self.gate.note_refused();
+                }
                 Err(error.into())
             }
         }

@@ -8,6 +8,7 @@ pub mod cache;
 pub mod changes;
 pub mod clock;
 mod commit;
+pub(crate) mod gate;
 pub mod keys;
 pub mod load;
 pub mod members;
@@ -86,6 +87,8 @@ pub struct Core {
     pub(crate) joined_epoch: AtomicU64,
     /// Time in the newest operation's id.
     newest_operation_ms: AtomicU64,
+    /// Who may try to write when the store took no write last time.
+    pub(crate) gate: gate::Gate,
     store_up: AtomicBool,
     barrier: barrier::Barrier,
     steps: broadcast::Sender<Arc<cache::CacheStep>>,
@@ -125,6 +128,7 @@ impl Core {
             epoch: AtomicU64::new(0),
             joined_epoch: AtomicU64::new(0),
             newest_operation_ms: AtomicU64::new(0),
+            gate: gate::Gate::default(),
             store_up: AtomicBool::new(true),
             barrier: barrier::Barrier::default(),
             steps: broadcast::channel(1024).0,

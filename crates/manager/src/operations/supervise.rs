@@ -109,6 +109,10 @@ impl Operations {
         let mut taken = 0;
         for record in records {
             taken += usize::from(self.look_at(&record).await);
+            if self.core.gate.is_shut() {
+                // One that could not be written says enough about all others; they are looked at again soon.
+                break;
+            }
         }
         Ok(taken)
     }

@@ -244,3 +244,89 @@ async fn a_cell_that_has_obeyed_a_higher_epoch_is_won_back() {
     assert_eq!(fleet.store.epoch().await.unwrap(), future + 1, "other managers know it, too");
     assert!(fleet.core().epoch() > future);
 }
+
+/// A known pain: all that had to wait comes at once when the store is back, and brings it down again.
+mod storm {
+    use super::*;
+    use crate::fleet::FakeCell;
+    use serde_json::json;
+    use towpath_manager::core::keys::GroupRef;
+    use towpath_store::{Expect, Transaction, Write};
+
+    const GROUPS: usize = 40;
+
+    struct Rig {
+        store: Arc<FaultyStore>,
+        fleet: Fleet,
+        groups: Vec<GroupRef>,
+        _cells: [FakeCell; 4],
+        _gateway: crate::fleet::FakeGateway,
+    }
+
+    /// Many groups, all of which are as wanted.
+    async fn rig() -> Rig {
+        let dir = tempfile::tempdir().unwrap();
+        let store = faulty(&dir).await;
+        let fleet = Fleet::start_with(dir, store.clone(), |_| {}).await;
+        let cells = [fleet.cell().await, fleet.cell().await, fleet.cell().await, fleet.cell().await];
+        let gateway = fleet.gateway().await;
+        let mut groups = Vec::new();
+        for n in 0..GROUPS {
+            groups.push(fleet.make_app(&format!("app-{n}"), 1).await);
+        }
+        for group in &groups {
+            assert_eq!(fleet.settle(group).await, GroupOutcome::Done);
+        }
+        Rig { store, fleet, groups, _cells: cells, _gateway: gateway }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn where_nothing_has_changed_nobody_storms_a_store_that_returns() {
+        let Rig { store, fleet, groups, .. } = &rig().await;
+        store.set_down(true);
+        until("the manager notices", || !fleet.core().store_is_up()).await;
+        let before = store.calls();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let while_down = store.calls() - before;
+        assert!(while_down < 60, "it hammers on the door: {while_down}");
+        let before = store.calls();
+        store.set_down(false);
+        until("the manager notices", || fleet.core().store_is_up()).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let after = store.calls() - before;
+        assert!(after < 100, "nothing has changed, and there were {after} calls");
+        fleet.change(&groups[0], |spec| spec.count = 2).await;
+        assert_eq!(fleet.settle(&groups[0]).await, GroupOutcome::Done);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn of_many_that_want_to_write_one_finds_out_whether_the_store_takes_writes_again() {
+        let Rig { store, fleet, groups, .. } = &rig().await;
+        // It gives, but takes nothing, and each of the groups has something to write.
+        store.set_read_only(true);
+        for group in groups {
+            let mut spec = fleet.group(group).spec.clone();
+            spec.count = 2;
+            let write = Write::Put {
+                id: fleet.core().mint_record_id(),
+                key: group.key(),
+                expect: Expect::Any,
+                spec: Some(json!(spec)),
+                status: None,
+            };
+            let all = Transaction { writes: vec![write], fence: None, idempotency: None };
+            store.inner().commit(all).await.unwrap();
+        }
+        until("the first has tried", || store.commits() > 0).await;
+        let before = store.commits();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        // Pauses of 0.1, 0.2, 0.4 … s, and a few that were under way when the first one failed.
+        let attempts = store.commits() - before;
+        assert!(attempts < 20, "{attempts} attempts to write by {GROUPS} groups");
+        store.set_read_only(false);
+        for group in groups {
+            assert_eq!(fleet.settle(group).await, GroupOutcome::Done);
+            assert_eq!(fleet.group(group).status.assignments.len(), 2);
+        }
+    }
+}

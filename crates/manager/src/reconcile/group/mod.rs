@@ -33,6 +33,14 @@ pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef
         // Neither can anybody be told, nor does silence say anything: what stands stays.
         return Some(later());
     }
+    // Nothing is planned that could not be written; who waits for that is told when to ask again.
+    let pass = match core.gate.enter() {
+        Ok(pass) => pass,
+        Err(wait) => {
+            mailboxes.set_settled(&name, false);
+            return Some(wait);
+        }
+    };
     let Some(plan) = plan_next(core, &name) else {
         // Gone: whoever deleted it took its instances with it.
         mailboxes.set_settled(&name, true);
@@ -48,6 +56,7 @@ pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef
         return Some(wake);
     }
     let applied = apply::apply(core, fence, &name, &group, plan).await;
+    drop(pass);
     match applied {
         Ok(()) => {
             reservation.keep();

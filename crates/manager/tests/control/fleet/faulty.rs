@@ -25,6 +25,8 @@ pub(crate) struct FaultyStore {
     refused: AtomicU64,
     /// Calls that came.
     calls: AtomicU64,
+    /// Commits that came.
+    commits: AtomicU64,
     /// How far its clock was set back, milliseconds.
     back_ms: AtomicU64,
     /// How far it was set forward.
@@ -42,6 +44,7 @@ impl FaultyStore {
             dies_late: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             calls: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
             back_ms: AtomicU64::new(0),
             ahead_ms: AtomicU64::new(0),
         })
@@ -100,6 +103,16 @@ impl FaultyStore {
         self.calls.load(Ordering::SeqCst)
     }
 
+    /// Commits that were tried.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// The store behind it, which does not fail.
+    pub(crate) fn inner(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn check(&self) -> Result<(), StoreError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         if self.down.load(Ordering::SeqCst) {
@@ -121,6 +134,7 @@ impl Store for FaultyStore {
         self.inner.list(query).await
     }
     async fn commit(&self, transaction: Transaction) -> Result<Commit, StoreError> {
+        self.commits.fetch_add(1, Ordering::SeqCst);
         self.check_write()?;
         let counts = |left: u64| (left != u64::MAX).then(|| left.saturating_sub(1));
         let left = self.dies_after.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counts);
