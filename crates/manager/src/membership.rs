@@ -15,6 +15,7 @@ use towpath_bus::{BusError, Message, Subscription};
 use towpath_store::{Fence, ManagerRow, StoreError};
 use towpath_types::ManagerId;
 use towpath_wire::manager::{ManagerEvent, ManagerReport, Membership};
+use towpath_wire::protocol::name_version;
 use towpath_wire::{decode, encode, subject};
 
 /// Interval of heartbeats.
@@ -233,7 +234,7 @@ fn row_of(core: &Core, fence: Fence, started_ms: u64) -> ManagerRow {
         manager: fence.manager,
         incarnation: fence.incarnation,
         address: core.advertised(),
-        version: env!("CARGO_PKG_VERSION").into(),
+        version: name_version(env!("CARGO_PKG_VERSION"), core.settings.protocol),
         weight: core.settings.weight,
         started_ms,
         silent_ms: 0,

@@ -4,6 +4,7 @@ use crate::api::ApiLimits;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use towpath_plan::rollout::RolloutPolicy;
+use towpath_wire::protocol::{OLDEST, PROTOCOL};
 
 /// Settings of a manager. All fields have defaults but the data directory.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ pub struct ManagerSettings {
     pub weight: f32,
     /// Silence after which another manager is evicted, milliseconds, by the store's clock.
     pub evict_after_ms: u64,
+    /// The newest protocol that this manager speaks, which it tells the others.
+    pub protocol: u16,
     /// Groups that are reconciled at the same time.
     pub workers: usize,
     /// Whether work on files is done by threads of its own. Without, it holds up everything else in the manager, but
@@ -62,6 +65,7 @@ impl ManagerSettings {
             rollout: RolloutPolicy::default(),
             weight: 1.0,
             evict_after_ms: 6_000,
+            protocol: PROTOCOL,
             workers: 8,
             file_threads: true,
         }
@@ -96,6 +100,10 @@ impl ManagerSettings {
         }
         if self.evict_after_ms < 3_000 {
             wrong.push("evict_after: has to be at least 3s, since heartbeats come every 2s".into());
+        }
+        let known = OLDEST..=PROTOCOL;
+        if !known.contains(&self.protocol) {
+            wrong.push(format!("protocol: this build speaks {OLDEST} and {PROTOCOL}"));
         }
         if self.workers == 0 {
             wrong.push("workers: has to be at least 1".into());

@@ -70,6 +70,8 @@ pub(crate) struct Settings {
     pub(crate) weight: Option<f32>,
     /// Logins and the audit log.
     pub(crate) identity: IdentitySettings,
+    /// The newest protocol that a manager speaks; `None` = that of the build.
+    pub(crate) protocol: Option<u16>,
     /// How rollouts are done.
     pub(crate) rollout: RolloutSettings,
     /// The gateway.

@@ -1,5 +1,6 @@
 //! The envelope around every message.
 
+use crate::protocol::PROTOCOL;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// A message that has a name and a version.
@@ -8,6 +9,18 @@ pub trait WireMessage: Serialize + DeserializeOwned {
     const NAME: &'static str;
     /// Version of the body; readers also take `VERSION - 1`.
     const VERSION: u16 = 1;
+    /// The protocol that brought this version; builds of earlier ones write and read the version before.
+    const SINCE: u16 = 1;
+
+    /// The version that builds of a protocol write.
+    fn version_at(protocol: u16) -> u16 {
+        if protocol >= Self::SINCE { Self::VERSION } else { Self::VERSION - 1 }
+    }
+
+    /// The message as the version before has it; `None` = its body is the same.
+    fn to_version_before(&self) -> Option<Self> {
+        None
+    }
 }
 
 /// Why a payload was refused.
@@ -57,22 +70,36 @@ struct Head<'a> {
     b: &'a serde_json::value::RawValue,
 }
 
-/// The payload for a message. A message that cannot be written as JSON (which none of ours is) gives an empty payload,
-/// which every reader refuses.
+/// The payload for a message, in its newest version. A message that cannot be written as JSON (which none of ours is) gives
+/// an empty payload, which every reader refuses.
 pub fn encode<M: WireMessage>(message: &M) -> Vec<u8> {
-    serde_json::to_vec(&Out { v: M::VERSION, m: M::NAME, b: message }).unwrap_or_default()
+    encode_at(message, PROTOCOL)
+}
+
+/// The payload for a message, as builds of a protocol read it.
+pub fn encode_at<M: WireMessage>(message: &M, protocol: u16) -> Vec<u8> {
+    let v = M::version_at(protocol);
+    let before = if v < M::VERSION { message.to_version_before() } else { None };
+    let out = Out { v, m: M::NAME, b: before.as_ref().unwrap_or(message) };
+    serde_json::to_vec(&out).unwrap_or_default()
 }
 
 /// The message in a payload.
 pub fn decode<M: WireMessage>(payload: &[u8]) -> Result<M, DecodeError> {
+    decode_at(payload, PROTOCOL)
+}
+
+/// The message in a payload, for a reader that knows no more than a protocol.
+pub fn decode_at<M: WireMessage>(payload: &[u8], protocol: u16) -> Result<M, DecodeError> {
     let unreadable =
         |error: serde_json::Error| DecodeError::Unreadable { expected: M::NAME, why: error.to_string() };
     let head: Head<'_> = serde_json::from_slice(payload).map_err(unreadable)?;
     if head.m != M::NAME {
         return Err(DecodeError::WrongMessage { expected: M::NAME, got: head.m.chars().take(80).collect() });
     }
-    if head.v > M::VERSION || head.v + 1 < M::VERSION {
-        return Err(DecodeError::WrongVersion { message: M::NAME, got: head.v, newest: M::VERSION });
+    let newest = M::version_at(protocol);
+    if head.v > newest || head.v + 1 < newest {
+        return Err(DecodeError::WrongVersion { message: M::NAME, got: head.v, newest });
     }
     serde_json::from_str(head.b.get()).map_err(unreadable)
 }

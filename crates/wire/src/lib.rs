@@ -11,7 +11,8 @@ pub mod envelope;
 pub mod gateway;
 pub mod log;
 pub mod manager;
+pub mod protocol;
 pub mod staging;
 pub mod subject;
 
-pub use envelope::{DecodeError, WireMessage, decode, encode};
+pub use envelope::{DecodeError, WireMessage, decode, decode_at, encode, encode_at};

@@ -84,6 +84,9 @@ pub struct ApiCall {
     pub deadline_ms: u64,
     /// How often it was forwarded already; at most [`MAX_HOPS`].
     pub hops: u8,
+    /// The manager that sends it on. Since version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<ManagerId>,
     /// HTTP method.
     pub method: String,
     /// Path and query.
@@ -155,6 +158,12 @@ impl WireMessage for ManagerReport {
 }
 impl WireMessage for ApiCall {
     const NAME: &'static str = "manager.api_call";
+    const VERSION: u16 = 2;
+    const SINCE: u16 = 2;
+
+    fn to_version_before(&self) -> Option<Self> {
+        Some(Self { from: None, ..self.clone() })
+    }
 }
 impl WireMessage for ApiReply {
     const NAME: &'static str = "manager.api_reply";

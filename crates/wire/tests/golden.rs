@@ -31,7 +31,7 @@ use towpath_wire::manager::{
     OperationQuery,
 };
 use towpath_wire::staging::{StageEvent, StageJob, StageOutput, StageResult};
-use towpath_wire::{WireMessage, decode, encode};
+use towpath_wire::{WireMessage, decode, decode_at, encode, encode_at};
 
 fn check<M: WireMessage + PartialEq + Debug>(case: &str, message: &M) {
     let path =
@@ -47,6 +47,20 @@ fn check<M: WireMessage + PartialEq + Debug>(case: &str, message: &M) {
         message,
         "{case} is read otherwise than before"
     );
+}
+
+/// What is written for builds of the protocol before is what these wrote, and is read as `read`.
+fn check_before<M: WireMessage + PartialEq + Debug>(case: &str, message: &M, read: &M) {
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/{case}.v{}.json", M::VERSION - 1));
+    let written = String::from_utf8(encode_at(message, M::SINCE - 1)).unwrap();
+    let golden = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(golden.trim_end(), written, "{case} is written otherwise than by the build before");
+    assert_eq!(&decode::<M>(written.as_bytes()).unwrap(), read);
+    assert_eq!(&decode_at::<M>(written.as_bytes(), M::SINCE - 1).unwrap(), read);
+    // Which could not read what is written among builds of the new one.
+    let refused = decode_at::<M>(&encode(message), M::SINCE - 1).unwrap_err();
+    assert!(matches!(refused, towpath_wire::DecodeError::WrongVersion { .. }), "{case}: {refused}");
 }
 
 const RANDOM: [u8; 10] = [7; 10];
@@ -367,12 +381,14 @@ fn calls_between_managers_stay_as_they_are() {
         trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
         deadline_ms: 5000,
         hops: 1,
+        from: Some(ManagerId::mint(1, RANDOM)),
         method: "PUT".into(),
         target: "/v1/apps/shop?org=default".into(),
         headers: headers.clone(),
         body: "{}".into(),
     };
     check("manager.api_call", &call);
+    check_before("manager.api_call", &call, &ApiCall { from: None, ..call.clone() });
     check("manager.api_reply.answer", &ApiReply::Answer { status: 200, headers, body: "{}".into() });
     check("manager.api_reply.not_mine", &ApiReply::NotMine { epoch: 8 });
     let operation = OperationId::mint(1, RANDOM);

@@ -18,7 +18,7 @@ use tower::Service;
 use towpath_bus::{BusError, Message, Subscription};
 use towpath_types::ErrorCode;
 use towpath_wire::manager::{ApiCall, ApiReply};
-use towpath_wire::{decode, encode, subject};
+use towpath_wire::{decode_at, encode, subject};
 
 /// Calls that are worked on at the same time, half of them of one org at the most; further ones are told to come back.
 const AT_ONCE: usize = 1024;
@@ -59,7 +59,7 @@ async fn take(core: &Arc<Core>, router: &Router, mut own: Subscription, mut shar
             },
             Some(_) = working.join_next() => continue,
         };
-        let Some((reply, call)) = read(&message) else { continue };
+        let Some((reply, call)) = read(core, &message) else { continue };
         let Some(share) = shares.take(&org_of(&call.target)) else {
             send(core, &reply, &busy()).await;
             continue;
@@ -74,9 +74,9 @@ async fn take(core: &Arc<Core>, router: &Router, mut own: Subscription, mut shar
 }
 
 /// A call that can be read, and where its answer goes.
-fn read(message: &Message) -> Option<(String, ApiCall)> {
+fn read(core: &Core, message: &Message) -> Option<(String, ApiCall)> {
     let reply = message.reply.clone()?;
-    let call = decode(&message.payload)
+    let call = decode_at(&message.payload, core.settings.protocol)
         .inspect_err(|error| tracing::warn!(subject = message.subject, %error, "ignored a call"));
     Some((reply, call.ok()?))
 }
@@ -87,6 +87,9 @@ async fn work(core: &Core, mut router: Router, call: &ApiCall, from_manager: boo
     let is_late = from_manager && call.epoch < core.joined_epoch.load(Ordering::Relaxed);
     if from_manager && (is_late || core.fence().is_none() || !*core.cache_loaded().borrow()) {
         return ApiReply::NotMine { epoch: core.epoch() };
+    }
+    if let Some(from) = call.from.filter(|_| from_manager) {
+        tracing::debug!(%from, correlation = call.correlation, target = call.target, "works on a call that was sent on");
     }
     let until = Instant::now() + Duration::from_millis(call.deadline_ms).min(LONGEST);
     let request = match request_of(call, from_manager.then_some(Forwarded { hops: call.hops, until })) {

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use towpath_bus::{BusError, BusState};
 use towpath_types::{ErrorCode, ManagerId, SpaceRef};
 use towpath_wire::manager::{ApiCall, ApiReply, MAX_HOPS};
-use towpath_wire::{decode, encode, subject};
+use towpath_wire::{decode, encode_at, subject};
 
 /// Name of the service in subjects.
 pub(super) const SERVICE: &str = "api";
@@ -231,7 +231,8 @@ fn no_answer(owner: ManagerId) -> Problem {
 }
 
 async fn try_owner(core: &Core, owner: ManagerId, call: &ApiCall, longest: Duration) -> Try {
-    let reply = core.bus.request(&subject::service(SERVICE, owner), encode(call).into(), longest).await;
+    let payload = encode_at(call, core.protocol()).into();
+    let reply = core.bus.request(&subject::service(SERVICE, owner), payload, longest).await;
     match reply.map(|payload| decode::<ApiReply>(&payload)) {
         Ok(Ok(ApiReply::Answer { status, headers, body })) => Try::Answer(response_of(status, headers, body)),
         // Without a bus there is no owner to be reached; conditions and fences in the store keep order.
@@ -266,6 +267,7 @@ fn call_of(core: &Core, parts: &Parts, body: &str, forwarded: Option<Forwarded>)
         trace: parts.headers.get(TRACE).map(text),
         deadline_ms: 0,
         hops: forwarded.map_or(0, |forwarded| forwarded.hops) + 1,
+        from: Some(core.manager),
         method: parts.method.to_string(),
         target: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
         headers,

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use towpath_store::ManagerRow;
 use towpath_types::{Incarnation, ManagerId};
 use towpath_wire::manager::ManagerReport;
+use towpath_wire::protocol::{PROTOCOL, find_protocol};
 
 /// Silence after which a manager is suspected, milliseconds: a heartbeat and a half.
 pub const SUSPECT_MS: u64 = 3_000;
@@ -105,6 +106,13 @@ impl Members {
         }
     }
 
+    /// The protocol that all who are members read: the lowest of theirs.
+    pub(crate) fn protocol(&self) -> u16 {
+        let counts = |member: &&Member| member.state != MemberState::Evicted;
+        let spoken = |member: &Member| find_protocol(&member.row.version);
+        self.all().values().filter(counts).map(spoken).min().unwrap_or(PROTOCOL)
+    }
+
     /// Those among whom ownership is divided, with their weights.
     pub(crate) fn owners(&self) -> BTreeMap<ManagerId, f32> {
         let counts = |member: &&Member| matches!(member.state, MemberState::Live | MemberState::Suspect);
@@ -188,6 +196,21 @@ mod tests {
         members.set_rows(vec![row(2, 1)]);
         members.set_rows(vec![row(1, 2), row(2, 1)]);
         assert_eq!(owning(&members), [id(1), id(2)].into());
+    }
+
+    #[test]
+    fn all_speak_what_the_oldest_member_reads() {
+        let members = Members::default();
+        let of = |n: u8, version: &str| ManagerRow { version: version.into(), ..row(n, 1) };
+        assert_eq!(members.protocol(), PROTOCOL);
+        members.set_rows(vec![of(1, "0.2.0+protocol.2"), of(2, "0.3.0+protocol.3")]);
+        assert_eq!(members.protocol(), 2);
+        members.set_rows(vec![of(1, "0.2.0+protocol.2"), of(2, "0.1.0")]);
+        assert_eq!(members.protocol(), 1);
+        members.note_leaving(id(2), Incarnation(1));
+        assert_eq!(members.protocol(), 1, "it is there until its row is gone");
+        members.set_rows(vec![of(1, "0.2.0+protocol.2"), ManagerRow { evicted: true, ..of(2, "0.1.0") }]);
+        assert_eq!(members.protocol(), 2);
     }
 
     #[test]

@@ -245,6 +245,11 @@ impl Core {
         let _ = self.api_address.set(address);
     }
 
+    /// The protocol in which other managers are written to: what the oldest member reads.
+    pub(crate) fn protocol(&self) -> u16 {
+        self.members.protocol().min(self.settings.protocol)
+    }
+
     /// Epoch of this manager's ownership: never falls, rises when membership changes hands.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)

@@ -72,6 +72,7 @@ impl Pair {
             trace: None,
             deadline_ms: 5_000,
             hops: 1,
+            from: None,
             method: "PUT".into(),
             target: format!("/v1/apps/{name}"),
             headers: vec![("authorization".into(), format!("Bearer {}", self.platform.token))],

@@ -33,6 +33,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key { path: "api.trusted_proxies", env: "TOWPATH_API_TRUSTED_PROXIES", list: true },
     one("manager.evict_after", "TOWPATH_MANAGER_EVICT_AFTER"),
     one("manager.weight", "TOWPATH_MANAGER_WEIGHT"),
+    one("manager.protocol", "TOWPATH_MANAGER_PROTOCOL"),
     Key { path: "gateway.listen", env: "TOWPATH_GATEWAY_LISTEN", list: true },
     one("gateway.workers", "TOWPATH_GATEWAY_WORKERS"),
     one("gateway.admin", "TOWPATH_GATEWAY_ADMIN"),

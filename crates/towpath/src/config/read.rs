@@ -11,6 +11,7 @@ use crate::document::problem::{Problem, Problems};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use towpath_types::{Millis, NetBlock, Place};
+use towpath_wire::protocol::{OLDEST, PROTOCOL};
 
 /// What the machine says, for defaults.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +32,7 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
     let table = |name| top.table(name).unwrap_or_else(|| Fields::of(source, &problems, name, &empty));
     let bus = table("bus");
     let store = table("store");
-    let (evict_after, weight) = manager(&table("manager"));
+    let (evict_after, weight, protocol) = manager(&table("manager"));
     let settings = Settings {
         data_dir: data_dir(&top, machine),
         domain: domain(&top),
@@ -47,6 +48,7 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
         evict_after,
         weight,
         identity: identity::read(&table("logins"), &table("audit")),
+        protocol,
         rollout: rollout(&table("rollout")),
         gateway: gateway(&table("gateway")),
         cell: cell(role, &table("cell")),
@@ -137,7 +139,7 @@ fn proxies(fields: &Fields<'_>) -> Vec<NetBlock> {
     texts.iter().filter_map(read).collect()
 }
 
-fn manager(fields: &Fields<'_>) -> (Option<Millis>, Option<f32>) {
+fn manager(fields: &Fields<'_>) -> (Option<Millis>, Option<f32>, Option<u16>) {
     let evict_after = fields.parsed::<Millis>("evict_after");
     if evict_after.is_some_and(|time| time.0 < 3_000) {
         fields.wrong("evict_after", "it is shorter than 3s", "heartbeats come every 2s");
@@ -146,8 +148,13 @@ fn manager(fields: &Fields<'_>) -> (Option<Millis>, Option<f32>) {
     if weight.is_some_and(|weight| !(0.0..=16.0).contains(&weight)) {
         fields.wrong("weight", "it is not between 0 and 16", "1 is normal");
     }
+    let protocol = fields.parsed::<u16>("protocol");
+    if protocol.is_some_and(|protocol| !(OLDEST..=PROTOCOL).contains(&protocol)) {
+        let right = format!("this build speaks {OLDEST} and {PROTOCOL}");
+        fields.wrong("protocol", "it is not a protocol of this build", &right);
+    }
     fields.refuse_rest();
-    (evict_after, weight)
+    (evict_after, weight, protocol)
 }
 
 fn rollout(fields: &Fields<'_>) -> RolloutSettings {

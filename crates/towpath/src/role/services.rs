@@ -87,6 +87,7 @@ pub(super) async fn manager(
     manager.limits.trusted_proxies.clone_from(&settings.api.trusted_proxies);
     settings.identity.apply(&mut manager.limits);
     manager.weight = settings.weight.unwrap_or(manager.weight);
+    manager.protocol = settings.protocol.unwrap_or(manager.protocol);
     manager.evict_after_ms = settings.evict_after.map_or(manager.evict_after_ms, |time| time.0);
     let (ours, policy) = (&settings.rollout, &mut manager.rollout);
     policy.surge = ours.surge.map_or(policy.surge, f64::from);
