@@ -2,7 +2,7 @@
 
 use crate::MS;
 use crate::endpoint::Endpoint;
-use crate::pool::PoolState;
+use crate::pool::{Node, Pool, PoolState, Tier};
 use crate::table::Table;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -16,8 +16,9 @@ impl Drop for Deciding<'_> {
 }
 
 impl Table {
-    /// Ejects an endpoint, unless too large a share of its tier is ejected already, or another worker is deciding on the
-    /// same pool at this instant (then the next failure asks again). Call it when [`crate::Finished::eject`] says so.
+    /// Ejects an endpoint, unless too large a share of its tier is ejected already (of its pool, where another tier can take
+    /// over: a zone whose last endpoint dies is left), or another worker is deciding on the same pool at this instant (then
+    /// the next failure asks again). Call it when [`crate::Finished::eject`] says so.
     pub fn eject(&self, endpoint: &Endpoint, now: u64) -> bool {
         let Some(slot) = self.0.slot_of(endpoint.app()) else { return false };
         let pool = self.app_at(slot).and_then(|app| app.pool(endpoint.lane().as_str()));
@@ -29,10 +30,9 @@ impl Table {
         let _deciding = Deciding(&pool.state);
         let rule = &node.endpoint.upstream.ejection;
         let state = &node.state;
-        let peers = pool.range(tier.start, tier.usable_end);
-        let ejected = peers.iter().filter(|peer| peer.state.ejected(now)).count();
-        let permitted = f64::from(rule.max_share) * peers.len() as f64;
-        if state.ejected(now) || (ejected + 1) as f64 > permitted {
+        let fits = |ejected: usize, of: usize| (ejected + 1) as f64 <= f64::from(rule.max_share) * of as f64;
+        let in_tier = fits(count_ejected(pool, tier, now), tier.usable());
+        if state.ejected(now) || !(in_tier || has_other(pool, tier, now) && in_pool(pool, now, fits)) {
             return false;
         }
         let base = rule.base.0.saturating_mul(MS).max(1);
@@ -51,6 +51,25 @@ impl Table {
         self.0.calm.disturb(slot, ramped);
         true
     }
+}
+
+/// How many of a tier are ejected.
+fn count_ejected(pool: &Pool, tier: &Tier, now: u64) -> usize {
+    pool.range(tier.start, tier.usable_end).iter().filter(|peer| peer.state.ejected(now)).count()
+}
+
+/// Whether another tier has an endpoint to which requests can go.
+fn has_other(pool: &Pool, tier: &Tier, now: u64) -> bool {
+    let is_ready = |node: &Node| !node.state.ejected(now);
+    pool.tiers()
+        .filter(|other| other.start != tier.start)
+        .any(|other| pool.range(other.start, other.ready_end).iter().any(is_ready))
+}
+
+/// Whether one more fits, counted over all tiers.
+fn in_pool(pool: &Pool, now: u64, fits: impl Fn(usize, usize) -> bool) -> bool {
+    let ejected = pool.tiers().map(|tier| count_ejected(pool, tier, now)).sum();
+    fits(ejected, pool.tiers().map(Tier::usable).sum())
 }
 
 /// Ejections are in a row while the endpoint fails again soon: one is forgiven for each base time since the last ended.

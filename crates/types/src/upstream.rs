@@ -137,7 +137,7 @@ pub struct Ejection {
     pub base: Millis,
     /// Longest ejection time.
     pub max: Millis,
-    /// Largest share of a tier that may be ejected at once, 0..=1.
+    /// Largest share of a tier that may be ejected at once (of all tiers' endpoints, where another tier can serve), 0..=1.
     pub max_share: f32,
 }
 

@@ -50,6 +50,29 @@ fn ejected_ones_are_missing_health_too() {
 }
 
 #[test]
+fn a_zone_whose_only_endpoint_is_ejected_is_left_for_the_next() {
+    let endpoints = (0..3).map(|n| at(n, "base", ["a", "b", "c"][n as usize], true)).collect();
+    let mut world = World::new(upstream(Balancer::Random), endpoints);
+    near(world.shares(500)[&id(0)], 1.0, 1e-9);
+    assert!((0..5).any(|_| world.fail(0)), "two others can serve");
+    let shares = world.shares(500);
+    assert_eq!(shares.get(&id(0)), None);
+    near(shares[&id(1)] + shares[&id(2)], 1.0, 1e-9);
+    // The other two are a tier, of which half may be left alone.
+    for n in [1, 2] {
+        (0..50).for_each(|_| _ = world.fail(n));
+    }
+    assert_eq!(world.shares(500).len(), 1);
+}
+
+#[test]
+fn a_zone_is_not_left_for_one_that_has_nobody() {
+    let endpoints = vec![at(0, "base", "a", true), at(1, "base", "b", false)];
+    let world = World::new(upstream(Balancer::Random), endpoints);
+    assert!(!(0..50).any(|_| world.fail(0)));
+}
+
+#[test]
 fn panic_uses_all_of_the_last_resort_but_not_what_drains() {
     let mut endpoints = vec![at(0, "base", "a", false), at(1, "base", "b", false), at(2, "new", "a", false)];
     endpoints.push(EndpointSpec { draining: true, ..at(3, "base", "a", true) });
