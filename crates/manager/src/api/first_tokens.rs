@@ -36,18 +36,22 @@ pub(crate) enum FirstTokenError {
 pub(crate) async fn ensure(core: &Core) -> Result<(), FirstTokenError> {
     let settings = &core.settings;
     if let Some(path) = &settings.first_token_file {
+        // Under a name of its own: another manager may still use the token `first`.
+        let name = format!("first-{}", core.manager.short());
         if !has_role(core, Role::Operator) {
-            ensure_file(core, path, "first", Role::Operator).await?;
+            // Of several that start at once one gets the name, and the file of each is good.
+            if !ensure_file(core, path, "first", Role::Operator, Expect::Absent).await? {
+                core.catch_up().await;
+                ensure_file(core, path, &name, Role::Operator, Expect::Any).await?;
+            }
         } else if is_missing(path) {
-            // Under a name of its own: the file may be another manager's, which still uses the token `first`.
-            let name = format!("first-{}", core.manager.short());
             tracing::warn!(file = %path.display(), name, "the operator's token file is gone; earlier tokens stay valid");
-            ensure_file(core, path, &name, Role::Operator).await?;
+            ensure_file(core, path, &name, Role::Operator, Expect::Any).await?;
         }
     }
     if let Some(path) = &settings.cell_token_file {
         // Each manager has a name of its own for it, so that they do not replace each other's.
-        ensure_file(core, path, &format!("cell-{}", core.manager.short()), Role::Cell).await?;
+        ensure_file(core, path, &format!("cell-{}", core.manager.short()), Role::Cell, Expect::Any).await?;
     }
     Ok(())
 }
@@ -67,8 +71,14 @@ fn has_role(core: &Core, role: Role) -> bool {
         .any(|record| record.spec::<TokenSpec>().is_ok_and(|spec| spec.role == role))
 }
 
-/// Makes file and store agree on one token.
-async fn ensure_file(core: &Core, path: &Path, name: &str, role: Role) -> Result<(), FirstTokenError> {
+/// Makes file and store agree on one token; `false` = the name is taken by another one, and only the file was made.
+async fn ensure_file(
+    core: &Core,
+    path: &Path,
+    name: &str,
+    role: Role,
+    expect: Expect,
+) -> Result<bool, FirstTokenError> {
     let file_error = |source| FirstTokenError::File { path: path.to_owned(), source };
     let (token, fresh) = match std::fs::read_to_string(path) {
         Ok(text) if auth::is_well_formed(text.trim()) => (text.trim().to_owned(), false),
@@ -91,18 +101,19 @@ async fn ensure_file(core: &Core, path: &Path, name: &str, role: Role) -> Result
     }
     let hash = auth::hash(&token);
     if is_stored(core, hash) {
-        return Ok(());
+        return Ok(true);
     }
     let spec = TokenSpec::platform(hash, role);
     let write = Write::Put {
         key: keys::token_key(name),
         id: core.mint_record_id(),
-        expect: Expect::Any,
+        expect,
         spec: serde_json::to_value(&spec).ok(),
         status: None,
     };
     match core.commit(vec![write]).await {
-        Err(CommitError::Store(StoreError::Conflict { .. })) | Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
+        Err(CommitError::Store(StoreError::Conflict { .. })) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
