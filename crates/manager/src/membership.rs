@@ -38,7 +38,16 @@ pub(crate) async fn spawn(
     let (told, joined) = oneshot::channel();
     let events = core.bus.subscribe(subject::MANAGER_EVENT).await?;
     let reports = core.bus.subscribe(subject::MANAGER_REPORT).await?;
-    let member = Member { core: core.clone(), mailboxes: mailboxes.clone(), identity, events, reports };
+    let (mailboxes, spared_until) = (mailboxes.clone(), Instant::now());
+    let member = Member {
+        core: core.clone(),
+        mailboxes,
+        identity,
+        events,
+        reports,
+        spared_until,
+        store_was_away: false,
+    };
     let core = core.clone();
     tasks.spawn(async move {
         tokio::select! {
@@ -55,6 +64,10 @@ struct Member {
     identity: Identity,
     events: Subscription,
     reports: Subscription,
+    /// Nobody is evicted before this moment: while the store was away nobody could send a heartbeat, so silence said nothing.
+    spared_until: Instant,
+    /// Whether the store was not reached the last time.
+    store_was_away: bool,
 }
 
 impl Member {
@@ -79,6 +92,7 @@ impl Member {
                     tracing::warn!("this manager is no member any more; it stops acting and joins anew");
                 }
                 Err(why) => {
+                    self.store_was_away = true;
                     tracing::warn!(error = why, retry_in = ?pause, "joining failed");
                     self.core.set_fence(None);
                     tokio::time::sleep(pause + pause.mul_f64(fastrand::f64() * 0.3)).await;
@@ -120,11 +134,21 @@ impl Member {
     }
 
     /// Looks at the table, evicts who is silent for too long, and says when to look again.
-    async fn look(&self, fence: Fence) -> Duration {
-        let limit = self.core.settings.evict_after_ms;
-        let Some(rows) = self.refresh(fence).await else { return HEARTBEAT };
+    async fn look(&mut self, fence: Fence) -> Duration {
+        let (limit, asked) = (self.core.settings.evict_after_ms, Instant::now());
+        let rows = self.refresh(fence).await;
+        let was_away = std::mem::replace(&mut self.store_was_away, rows.is_none());
+        let Some(rows) = rows else { return HEARTBEAT };
+        if was_away || asked.elapsed() > HEARTBEAT_PATIENCE {
+            // Now the others, too, get the time in which a heartbeat has to come.
+            self.spared_until = Instant::now() + Duration::from_millis(limit);
+        }
         let silent = |row: &&ManagerRow| !row.evicted && row.silent_ms > limit;
         if rows.iter().any(|row| silent(&row)) {
+            let spared = self.spared_until.saturating_duration_since(Instant::now());
+            if !spared.is_zero() {
+                return spared.min(HEARTBEAT);
+            }
             self.evict().await;
             self.refresh(fence).await;
         }

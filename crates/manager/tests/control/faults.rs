@@ -245,6 +245,64 @@ async fn a_cell_that_has_obeyed_a_higher_epoch_is_won_back() {
     assert!(fleet.core().epoch() > future);
 }
 
+/// A known pain: news do not come any more, and nothing says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_dies_silently_costs_a_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = faulty(&dir).await;
+    let fleet = Fleet::start_with(dir, store.clone(), |_| {}).await;
+    let (cell, _gateway) = (fleet.cell().await, fleet.gateway().await);
+    let group = fleet.make_app("shop", 1).await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+    store.silence_watch();
+    // What this manager and what another one writes.
+    fleet.change(&group, |spec| spec.count = 2).await;
+    assert_eq!(fleet.settle(&group).await, GroupOutcome::Done);
+    let mut spec = fleet.group(&group).spec.clone();
+    spec.count = 3;
+    let (id, spec) = (fleet.core().mint_record_id(), Some(serde_json::json!(spec)));
+    let write = towpath_store::Write::Put {
+        id,
+        key: group.key(),
+        expect: towpath_store::Expect::Any,
+        spec,
+        status: None,
+    };
+    let written = towpath_store::Transaction { writes: vec![write], fence: None, idempotency: None };
+    store.inner().commit(written).await.unwrap();
+    until("it is seen and done", || cell.specs().len() == 3).await;
+}
+
+/// A known pain: the first one to reach a store that returns finds all others silent, and takes over from everybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_evicted_for_silence_in_an_outage_of_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (faulty(&dir).await, faulty(&dir).await);
+    let fleet = Fleet::start_with(dir, first.clone(), |_| {}).await;
+    let other = tempfile::tempdir().unwrap();
+    let other =
+        Manager::start(crate::fleet::settings(other.path()), second.clone(), fleet.bus()).await.unwrap();
+    let is_evicted = || async {
+        let rows = first.inner().managers().await.unwrap();
+        rows.iter().any(|row| row.manager == other.core().manager && row.evicted)
+    };
+    first.set_down(true);
+    second.set_down(true);
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let fence = other.core().fence();
+    // One is served again before the other.
+    first.set_down(false);
+    let silence = || fleet.core().members.all().get(&other.core().manager).map_or(0, |m| m.row.silent_ms);
+    until("the first has seen the silence of the second", || silence() > 6_000).await;
+    second.set_down(false);
+    until("the second acts again", || other.core().may_act()).await;
+    assert!(!is_evicted().await);
+    assert_eq!((other.core().fence(), fence.is_some()), (fence, true), "it is a member as before");
+    // One that is silent while the store answers is evicted all the same.
+    second.set_down(true);
+    until_async("it is evicted", is_evicted).await;
+}
+
 /// A known pain: all that had to wait comes at once when the store is back, and brings it down again.
 mod storm {
     use super::*;

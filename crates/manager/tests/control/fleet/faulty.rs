@@ -15,6 +15,9 @@ pub(crate) struct FaultyStore {
     down: AtomicBool,
     /// Reads work, writes do not.
     read_only: AtomicBool,
+    /// Its watch says nothing any more, and nobody notices.
+    silent: AtomicBool,
+    nothing: tokio::sync::watch::Sender<Revision>,
     /// A look at the managers' table panics.
     panics: AtomicBool,
     /// So many commits until it is taken away, in the middle of the last one.
@@ -39,6 +42,8 @@ impl FaultyStore {
             inner,
             down: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
+            nothing: tokio::sync::watch::Sender::new(Revision(0)),
             panics: AtomicBool::new(false),
             dies_after: AtomicU64::new(u64::MAX),
             dies_late: AtomicBool::new(false),
@@ -82,6 +87,11 @@ impl FaultyStore {
 
     pub(crate) fn set_read_only(&self, read_only: bool) {
         self.read_only.store(read_only, Ordering::SeqCst);
+    }
+
+    /// Its watch dies without a word.
+    pub(crate) fn silence_watch(&self) {
+        self.silent.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn set_panics(&self, panics: bool) {
@@ -156,7 +166,7 @@ impl Store for FaultyStore {
         self.inner.changes(after, limit).await
     }
     fn watch(&self) -> tokio::sync::watch::Receiver<Revision> {
-        self.inner.watch()
+        if self.silent.load(Ordering::SeqCst) { self.nothing.subscribe() } else { self.inner.watch() }
     }
     async fn register_manager(&self, row: &ManagerRow) -> Result<(), StoreError> {
         self.check()?;
