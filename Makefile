@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_BUILD_JOBS ?= $(shell nproc)
 
-.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-route bench-ring bench-balance bench-fresh bench-control ci clean
+.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-route bench-ring bench-balance bench-fresh bench-control drill ci clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -17,7 +17,7 @@ demo: ## start the platform with the sample shop (CHECK=1: try every printed com
 	@examples/shop/demo.sh
 
 test: ## every test; starts its own NATS and PostgreSQL
-	@scripts/ensure.sh "The test suite" cc python3 venv node npm java maven go php curl git nats postgres pgbouncer faketime
+	@scripts/ensure.sh "The test suite" cc python3 venv node npm java maven go php curl git nats postgres pgbouncer iproute faketime
 	@scripts/ensure-cargo.sh cargo-nextest 0.9.143 "it runs the tests, each in a process of its own"
 	cargo nextest run --workspace --locked
 
@@ -64,6 +64,10 @@ KILLS ?= 50
 bench-control: build ## the control plane: writes beside pgbench, kills, more managers, 1,000 cells (PARTS="load kills"; KILLS=3)
 	@scripts/ensure.sh "The bench" cc python3 nats postgres wrk
 	@KILLS=$(KILLS) python3 bench/control/run.py $${CARGO_TARGET_DIR:-target}/release/towpath $(PARTS)
+
+drill: build ## kill each part of a small cluster under load and measure what that costs (PARTS="manager nats"; CHECK=1)
+	@scripts/ensure.sh "The drill" cc python3 nats postgres
+	@python3 bench/drill/run.py $${CARGO_TARGET_DIR:-target}/release/towpath $(PARTS)
 
 check: lint test ## lint and test
 

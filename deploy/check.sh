@@ -2,8 +2,8 @@
 # Has the files of this folder read by the programs that they are for, as far as these are here.
 #   deploy/check.sh [towpath binary]     prints what it checked; exits 1 when something is wrong
 set -euo pipefail
+towpath=${1:+$(realpath "$1")}
 cd "$(dirname "$0")"
-towpath=${1:-}
 scratch=$(mktemp -d); trap 'rm -rf "$scratch"' EXIT
 failed=0
 

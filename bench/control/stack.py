@@ -55,12 +55,17 @@ class Postgres:
         data = self.directory / "data"
         self.call([postgres_program("initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"])
         settings = ["listen_addresses=127.0.0.1", "shared_buffers=256MB", "max_connections=200", f"unix_socket_directories={self.directory}"]
-        command = [postgres_program("postgres"), "-D", data, "-p", self.port, *(word for setting in settings for word in ("-c", setting))]
-        log = self.directory / "log"
-        self.process = subprocess.Popen(list(map(str, command)), user=self.user, stdout=open(log, "wb"), stderr=subprocess.STDOUT)
-        pid_file = data / "postmaster.pid"
-        wait_until("PostgreSQL", lambda: pid_file.exists() and "ready" in pid_file.read_text(), self.process, log)
+        self.command = [postgres_program("postgres"), "-D", data, "-p", self.port, *(word for setting in settings for word in ("-c", setting))]
+        self.begin()
         self.url = f"postgres://postgres@127.0.0.1:{self.port}/postgres"
+
+    def begin(self):
+        """Starts it, again if it was killed, and waits until it takes connections."""
+        log, pid_file = self.directory / "log", self.directory / "data" / "postmaster.pid"
+        # What a killed one has left says "ready", too.
+        pid_file.unlink(missing_ok=True)
+        self.process = subprocess.Popen(list(map(str, self.command)), user=self.user, stdout=open(log, "ab"), stderr=subprocess.STDOUT)
+        wait_until("PostgreSQL", lambda: pid_file.exists() and "ready" in pid_file.read_text(), self.process, log)
 
     def call(self, command):
         done = subprocess.run(list(map(str, command)), user=self.user, capture_output=True, text=True)
@@ -77,12 +82,15 @@ class Postgres:
 
 class Nats:
     def __init__(self, directory):
-        program = shutil.which("nats-server") or "/usr/sbin/nats-server"
-        self.port = free_port()
-        log = directory / "nats.log"
-        self.process = subprocess.Popen([program, "-a", "127.0.0.1", "-p", str(self.port)], stdout=open(log, "wb"), stderr=subprocess.STDOUT)
-        wait_until("NATS", lambda: answers(self.port), self.process, log)
+        self.port, self.log = free_port(), directory / "nats.log"
+        self.begin()
         self.url = f"nats://127.0.0.1:{self.port}"
+
+    def begin(self):
+        """Starts it, again if it was killed, and waits until it takes connections."""
+        program = shutil.which("nats-server") or "/usr/sbin/nats-server"
+        self.process = subprocess.Popen([program, "-a", "127.0.0.1", "-p", str(self.port)], stdout=open(self.log, "ab"), stderr=subprocess.STDOUT)
+        wait_until("NATS", lambda: answers(self.port), self.process, self.log)
 
     def stop(self):
         end(self.process, signal.SIGTERM)
@@ -156,9 +164,9 @@ class Stack:
     def token(self):
         return (self.directory / "manager-0" / "token").read_text().strip()
 
-    def call(self, manager, method, path, body=None, headers=None):
+    def call(self, manager, method, path, body=None, headers=None, timeout=60):
         """One request to a manager: status, headers and the decoded body."""
-        connection = http.client.HTTPConnection("127.0.0.1", manager.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", manager.port, timeout=timeout)
         headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json", **(headers or {})}
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
@@ -169,7 +177,10 @@ class Stack:
     def stop(self):
         for part in reversed(self.parts):
             part.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if os.environ.get("KEEP"):
+            print(f"logs are in {self.directory}", file=sys.stderr)
+        else:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def answers(port):

@@ -208,6 +208,12 @@ pub(crate) fn program(name: &str) -> PathBuf {
     newest.unwrap_or_else(|| find_program(name, &[], "postgresql"))
 }
 
+/// The directory of PostgreSQL's programs: the newest that is installed.
+pub fn programs() -> PathBuf {
+    let server = program("postgres");
+    server.parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
 /// The user that servers run as which refuse to run as root. PostgreSQL refuses to run as root; then it runs as its own user, or as nobody.
 pub fn server_user() -> Option<(Uid, Gid)> {
     if !Uid::effective().is_root() {

@@ -2,7 +2,7 @@
 //!
 //! A build's protocol rises by one when a message gets a new version. Builds of two protocols that follow each other work
 //! side by side: both read what the older one writes, and the newer one writes what the older one reads for as long as one
-//! of it is a member. See `docs/adr/0095`.
+//! of it is a member. See `docs/adr/0097`.
 
 /// The protocol of this build.
 pub const PROTOCOL: u16 = 2;

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The root of the repository.
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
@@ -24,13 +24,13 @@ fn documents() -> BTreeMap<String, String> {
 }
 
 /// A fenced block: the line it begins at, what stands behind the fence, its text.
-struct Block {
-    line: usize,
-    kind: String,
-    text: String,
+pub struct Block {
+    pub line: usize,
+    pub kind: String,
+    pub text: String,
 }
 
-fn blocks(text: &str) -> Vec<Block> {
+pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut open = false;
     for (at, line) in text.lines().enumerate() {
@@ -356,6 +356,22 @@ fn commands_in_documents_exist_with_their_flags() {
         }
     }
     assert!(checked > 30, "{checked} commands are too few");
+}
+
+#[test]
+fn every_known_pain_has_the_test_that_is_named() {
+    let path = "docs/adr/0099-known-pains.md";
+    let text = std::fs::read_to_string(root().join(path)).unwrap();
+    let mut named = 0;
+    for row in text.lines().filter(|line| line.starts_with("| ") && line.contains("`crates/")) {
+        let cells: Vec<&str> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let (file, test) = (cells[3], cells[4]);
+        let source =
+            std::fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{path}: {file}: {e}"));
+        assert!(source.contains(&format!("fn {test}(")), "{path}: there is no {test} in {file}");
+        named += 1;
+    }
+    assert!(named >= 15, "{named} rows");
 }
 
 #[test]

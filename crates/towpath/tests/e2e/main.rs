@@ -29,6 +29,8 @@ mod lifecycle;
 mod managers;
 mod pushes;
 mod real_world;
+mod run_cluster;
 mod startup;
 mod store_faults;
 mod store_gone;
+mod takeovers;

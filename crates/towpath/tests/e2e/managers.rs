@@ -5,24 +5,61 @@ use crate::client;
 use crate::platform::{Output, Role, cli, forget, open_dir, run};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 use towpath_testkit::{NatsServer, Postgres, TempDir};
 
 /// Longest wait for something that takes an eviction.
 const TAKEOVER: Duration = Duration::from_secs(40);
 
-struct Cluster {
-    managers: Vec<Role>,
-    gateway: Role,
+/// What a manager was built from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Build {
+    /// What is tested.
+    #[default]
+    This,
+    /// The one before: it writes and reads the protocol before and says so. `TOWPATH_TEST_BEFORE` may name the real binary
+    /// of an earlier commit; without, this build is told to know no more.
+    Before,
+}
+
+impl Build {
+    /// The settings file, and the program that starts the right binary.
+    fn prepare(self, dir: &std::path::Path) -> (String, Option<String>) {
+        let real = std::env::var("TOWPATH_TEST_BEFORE").ok().filter(|_| self == Self::Before);
+        let config = dir.join(format!("{self:?}.toml"));
+        let older = self == Self::Before && real.is_none();
+        let settings = if older { "[manager]\nprotocol = 1\n" } else { "" };
+        let log = "log = \"info,towpath_manager::api::calls=debug\"\n";
+        std::fs::write(&config, format!("{log}{settings}")).unwrap();
+        let by = real.map(|binary| {
+            let by = dir.join("before.sh");
+            std::fs::write(&by, format!("#!/bin/sh\nshift\nexec {binary} \"$@\"\n")).unwrap();
+            std::fs::set_permissions(&by, std::fs::Permissions::from_mode(0o755)).unwrap();
+            by.display().to_string()
+        });
+        (config.display().to_string(), by)
+    }
+}
+
+pub struct Cluster {
+    pub managers: Vec<Role>,
+    pub gateway: Role,
     cell: Option<Role>,
     postgres: Postgres,
     nats: NatsServer,
-    dir: TempDir,
+    pub dir: TempDir,
 }
 
 impl Cluster {
     /// So many managers, each with a directory of its own, and a gateway.
-    fn start(managers: usize) -> Self {
+    pub fn start(managers: usize) -> Self {
+        Self::start_of(&vec![Build::default(); managers])
+    }
+
+    /// The same with managers of these builds.
+    pub fn start_of(builds: &[Build]) -> Self {
+        let managers = builds.len();
         let dir = open_dir();
         let nats = NatsServer::start();
         let postgres = Postgres::start();
@@ -30,8 +67,8 @@ impl Cluster {
         let args = ["--nats", &url, "--listen", "127.0.0.1:0", "--node", "n1"];
         let gateway = Role::start(dir.path(), "gateway", "gateway", &args);
         let mut cluster = Self { managers: Vec::new(), gateway, cell: None, postgres, nats, dir };
-        for n in 0..managers {
-            let manager = cluster.start_manager(n, "127.0.0.1:0");
+        for (n, build) in builds.iter().enumerate() {
+            let manager = cluster.start_manager_of(n, "127.0.0.1:0", *build);
             cluster.managers.push(manager);
         }
         cluster.eventually("all know all", |cluster| {
@@ -41,15 +78,21 @@ impl Cluster {
         cluster
     }
 
-    fn start_manager(&self, n: usize, listen: &str) -> Role {
+    pub fn start_manager(&self, n: usize, listen: &str) -> Role {
+        self.start_manager_of(n, listen, Build::This)
+    }
+
+    pub fn start_manager_of(&self, n: usize, listen: &str, build: Build) -> Role {
         let gateway = self.gateway.url("gateway");
         let (nats, postgres) = (self.nats.url(), self.postgres.url());
+        let (config, by) = build.prepare(self.dir.path());
         let args = ["--nats", &nats, "--postgres", &postgres, "--listen", listen, "--gateway-url", gateway];
-        Role::start(self.dir.path(), &format!("manager-{n}"), "manager", &args)
+        let args = [&args[..], &["--config", &config]].concat();
+        Role::start_by(self.dir.path(), &format!("manager-{n}"), "manager", &args, by.as_deref())
     }
 
     /// A cell that gets its files from this manager.
-    fn start_cell(&mut self, manager: usize) {
+    pub fn start_cell(&mut self, manager: usize) {
         let manager = &self.managers[manager];
         let nats = self.nats.url();
         let args = [
@@ -69,34 +112,34 @@ impl Cluster {
     }
 
     /// A command of the command line against one manager, with the first one's token.
-    fn towpath(&self, manager: usize, args: &[&str]) -> Output {
+    pub fn towpath(&self, manager: usize, args: &[&str]) -> Output {
         let token = self.dir.path().join("manager-0").join("token");
         run(cli(self.dir.path(), self.managers[manager].url("api"), token.to_str().unwrap(), args))
     }
 
     /// GET at one manager's API.
-    fn get(&self, manager: usize, target: &str) -> client::Response {
+    pub fn get(&self, manager: usize, target: &str) -> client::Response {
         let token = std::fs::read_to_string(self.dir.path().join("manager-0").join("token")).unwrap();
         let auth = format!("Bearer {}", token.trim());
         client::get(self.managers[manager].address("api"), "api", target, &[("authorization", &auth)])
     }
 
     /// Ids and states of all managers, as one of them tells.
-    fn states(&self, manager: usize) -> Vec<(String, String)> {
+    pub fn states(&self, manager: usize) -> Vec<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let list = self.get(manager, "/v1/managers").json();
         let items = list["items"].as_array().cloned().unwrap_or_default();
         items.iter().map(|item| (text(&item["id"]), text(&item["state"]))).collect()
     }
 
-    fn id(&self, manager: usize) -> String {
+    pub fn id(&self, manager: usize) -> String {
         let list = self.get(manager, "/v1/managers").json();
         let this = list["items"].as_array().unwrap().iter().find(|item| item["this"] == true).cloned();
         this.unwrap()["id"].as_str().unwrap().to_owned()
     }
 
     /// The index of the manager that owns a resource, as another one tells.
-    fn owner(&self, asked: usize, resource: &str) -> usize {
+    pub fn owner(&self, asked: usize, resource: &str) -> usize {
         let owner = self.get(asked, &format!("/v1/managers/owner/{resource}")).json();
         let address = owner["address"].as_str().unwrap();
         let found = self.managers.iter().position(|manager| address == manager.url("api"));
@@ -104,13 +147,13 @@ impl Cluster {
     }
 
     /// The name of an app (with this beginning) that a manager owns.
-    fn app_of(&self, manager: usize, beginning: &str) -> String {
+    pub fn app_of(&self, manager: usize, beginning: &str) -> String {
         let names = (0..1000).map(|n| format!("{beginning}{n}"));
         names.into_iter().find(|name| self.owner(0, name) == manager).expect("an app of each")
     }
 
     #[track_caller]
-    fn eventually(&self, what: &str, so: impl Fn(&Self) -> bool) {
+    pub fn eventually(&self, what: &str, so: impl Fn(&Self) -> bool) {
         let end = Instant::now() + TAKEOVER;
         while !so(self) {
             assert!(Instant::now() < end, "did not happen: {what}");
