@@ -118,7 +118,9 @@ def is_running(pid):
 def kill_manager(owner):
     def fault(cluster):
         owns = cluster.owner("drill")
-        victim = owns if owner else next(manager for manager in cluster.managers if manager is not owns)
+        # One that owns some of the apps that are changed.
+        others = (cluster.owner(f"ledger-{number}") for number in range(APPS))
+        victim = owns if owner else next(manager for manager in others if manager is not owns)
         victim.kill()
         time.sleep(8.0)
         victim.start()
@@ -163,8 +165,14 @@ def kill_machine(cluster):
     cell.start()
 
 
+def asked_first(cluster):
+    """The process of the instance in the zone of the first gateway: all requests of that go to it."""
+    found = [one for one in cluster.instances() if one["node"] == "cell-0"]
+    return (found or cluster.instances())[0]["pid"]
+
+
 def kill_instance(cluster):
-    kill(cluster.instances()[0]["pid"], signal.SIGKILL)
+    kill(asked_first(cluster), signal.SIGKILL)
 
 
 def freeze(process_of, seconds):
@@ -230,7 +238,7 @@ PARTS = {
     "cell": ("a cell's process, for 3 s", kill_cell, 0, 2),
     "cell-frozen": ("a cell's process frozen for 10 s", freeze(lambda c: [c.cells[0].process.pid], 10), 0, 2),
     "instance": ("an instance", kill_instance, 4, 2),
-    "instance-frozen": ("an instance frozen for 8 s", freeze(lambda c: [c.instances()[0]["pid"]], 8), None, 2),
+    "instance-frozen": ("an instance frozen for 8 s", freeze(lambda c: [asked_first(c)], 8), None, 2),
     "machine": ("a cell and all its instances, until they are replaced", kill_machine, 8, 2),
     "nats": ("NATS, for 10 s", kill_nats, 0, None),
     "nats-frozen": ("NATS frozen for 10 s", freeze(lambda c: [c.stack.nats.process.pid], 10), 0, None),
