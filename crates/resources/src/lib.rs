@@ -11,18 +11,23 @@
 //!
 //! Must not: touch files, sockets or the clock, or know how a plugin does its work.
 
+mod certificate;
 mod document;
 mod fault;
+mod file;
 mod kind;
 pub mod model;
+mod patch;
 pub mod plugins;
 mod resolved;
 pub mod schema;
 mod set;
 
-pub use document::{Body, Document, read, refused_field, schema_of};
+pub use document::{Body, Document, read, refused_field, refused_fields, schema_of};
 pub use fault::Fault;
+pub use file::{FileFault, Format, read_file};
 pub use kind::{Id, Key, Kind};
+pub use patch::patched;
 pub use resolved::{
     Merged, PathPattern, PluginUse, Resolved, ResolvedConsumer, ResolvedRule, ResolvedStream,
     ResolvedUpstream, Serves, Source, Target, UpstreamKey, merge,

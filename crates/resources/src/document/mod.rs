@@ -90,18 +90,31 @@ pub fn schema_of(kind: Kind) -> &'static Value {
     shape(kind).map_or(&NOTHING, |shape| &shape.schema)
 }
 
+/// Fields of APISIX that are not taken, and what to use instead.
+const REFUSED_FIELDS: &[(Kind, &str, &str)] = &[
+    (
+        Kind::Route,
+        "filter_func",
+        "is Lua, which is not run here: use vars for conditions, e.g. [[\"arg_name\", \"==\", \"json\"]]",
+    ),
+    (Kind::Route, "script", "is Lua, which is not run here: use plugins, with _meta.filter for conditions"),
+    (
+        Kind::Route,
+        "script_id",
+        "is Lua, which is not run here: use plugins, with _meta.filter for conditions",
+    ),
+    (Kind::Service, "script", "is Lua, which is not run here: use plugins, with _meta.filter for conditions"),
+    (Kind::StreamRoute, "protocol", "needs APISIX's xRPC, which is not supported"),
+];
+
+/// The fields of `kind` that APISIX has and that are not taken, each with why.
+pub fn refused_fields(kind: Kind) -> impl Iterator<Item = (&'static str, &'static str)> {
+    REFUSED_FIELDS.iter().filter(move |(of, _, _)| *of == kind).map(|(_, field, reason)| (*field, *reason))
+}
+
 /// Why APISIX's `field` of `kind` is not taken, and what to use instead.
 pub fn refused_field(kind: Kind, field: &str) -> Option<&'static str> {
-    Some(match (kind, field) {
-        (Kind::Route, "filter_func") => {
-            "is Lua, which is not run here: use vars for conditions, e.g. [[\"arg_name\", \"==\", \"json\"]]"
-        }
-        (Kind::Route | Kind::Service, "script") | (Kind::Route, "script_id") => {
-            "is Lua, which is not run here: use plugins, with _meta.filter for conditions"
-        }
-        (Kind::StreamRoute, "protocol") => "needs APISIX's xRPC, which is not supported",
-        _ => return None,
-    })
+    refused_fields(kind).find(|(name, _)| *name == field).map(|(_, reason)| reason)
 }
 
 /// The resource `id` of `kind` that `value` is, or all that is wrong with it.

@@ -16,7 +16,7 @@ fn faults(kind: Kind, value: Value) -> Vec<String> {
 
 #[test]
 fn good_documents_of_every_kind_are_taken() {
-    let pem = "x".repeat(130);
+    let (cert, pem_key) = crate::certificate::tests::pair("a.test");
     for (kind, value) in [
         (
             Kind::Route,
@@ -50,7 +50,10 @@ fn good_documents_of_every_kind_are_taken() {
             Kind::GlobalRule,
             json!({"plugins": {"limit-count": {"count": 2, "time_window": 60, "rejected_code": 503}}}),
         ),
-        (Kind::Ssl, json!({"cert": pem, "key": pem, "snis": ["a.test", "*.a.test"], "client": {"ca": pem}})),
+        (
+            Kind::Ssl,
+            json!({"cert": cert, "key": pem_key, "snis": ["a.test", "*.a.test"], "client": {"ca": cert}}),
+        ),
         (
             Kind::StreamRoute,
             json!({"server_port": 9100, "upstream": {"scheme": "tcp", "nodes": {"127.0.0.1:5432": 1}}}),

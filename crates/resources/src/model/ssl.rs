@@ -1,6 +1,7 @@
 //! `ssls`.
 
 use super::text::{Host, Labels, RegexText, Switch};
+use crate::certificate::{Wrong, check_chain, check_pair};
 use crate::{Fault, Id};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -114,6 +115,23 @@ impl Ssl {
             .chain(more.map(|(cert, key)| (cert.as_str(), key.as_str())))
     }
 
+    fn check_pems(&self, faults: &mut Vec<Fault>) {
+        for (index, (cert, key)) in self.pairs().enumerate() {
+            let field = |one: &str, several: &str| match index.checked_sub(1) {
+                None => one.to_owned(),
+                Some(index) => format!("{several}[{index}]"),
+            };
+            match check_pair(cert, key) {
+                Ok(()) => {}
+                Err(Wrong::Certificate(message)) => faults.push(Fault::new(field("cert", "certs"), message)),
+                Err(Wrong::Key(message)) => faults.push(Fault::new(field("key", "keys"), message)),
+            }
+        }
+        if let Some(Err(message)) = self.client.as_ref().map(|client| check_chain(&client.ca)) {
+            faults.push(Fault::new("client.ca", message));
+        }
+    }
+
     pub(crate) fn check(&self, faults: &mut Vec<Fault>) {
         match (&self.sni, &self.snis) {
             (Some(_), Some(_)) => faults.push(Fault::new("snis", "must not stand beside sni")),
@@ -122,6 +140,7 @@ impl Ssl {
             }
             _ => {}
         }
+        self.check_pems(faults);
         let (certs, keys) = (self.certs.iter().flatten().count(), self.keys.iter().flatten().count());
         if certs != keys {
             faults.push(Fault::new(

@@ -2,6 +2,7 @@
 
 use super::Checks;
 use super::text::{Host, Labels};
+use crate::certificate::{Wrong, check_chain, check_pair};
 use crate::{Fault, Id};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -427,6 +428,16 @@ impl UpstreamTls {
             (Some(_), None) => faults.push(Fault::new("tls.client_key", "is missing: client_cert is given")),
             (None, Some(_)) => faults.push(Fault::new("tls.client_cert", "is missing: client_key is given")),
             _ => {}
+        }
+        if let (Some(cert), Some(key)) = (&self.client_cert, &self.client_key) {
+            match check_pair(cert, key) {
+                Ok(()) => {}
+                Err(Wrong::Certificate(message)) => faults.push(Fault::new("tls.client_cert", message)),
+                Err(Wrong::Key(message)) => faults.push(Fault::new("tls.client_key", message)),
+            }
+        }
+        if let Some(Err(message)) = self.ca.as_deref().map(check_chain) {
+            faults.push(Fault::new("tls.ca", message));
         }
         if self.client_cert_id.is_some() && (self.client_cert.is_some() || self.client_key.is_some()) {
             faults.push(Fault::new("tls.client_cert_id", "must not stand beside client_cert"));

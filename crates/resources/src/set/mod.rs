@@ -219,7 +219,7 @@ impl Set {
     }
 }
 
-fn no_such(document: &Document, key: &Key) -> Fault {
+pub(crate) fn no_such(document: &Document, key: &Key) -> Fault {
     let field = match (document.key.kind, key.kind) {
         (_, Kind::Service) => "service_id",
         (_, Kind::PluginConfig) => "plugin_config_id",

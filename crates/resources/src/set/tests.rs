@@ -1,4 +1,5 @@
 use super::*;
+use crate::certificate::tests::pair;
 use crate::{Target, read};
 use serde_json::{Value, json};
 
@@ -167,9 +168,10 @@ fn a_route_that_is_switched_off_is_gone_and_comes_back() {
 
 #[test]
 fn a_changed_certificate_reaches_the_upstream_that_shows_it() {
-    let pem = |text: &str| format!("-----BEGIN X-----\n{}\n-----END X-----\n", text.repeat(200));
-    let ssl =
-        |text: &str| document(Kind::Ssl, "c", json!({"type": "client", "cert": pem(text), "key": pem(text)}));
+    let (first, second) = (pair("a.test"), pair("b.test"));
+    let ssl = |(cert, key): &(String, String)| {
+        document(Kind::Ssl, "c", json!({"type": "client", "cert": cert, "key": key}))
+    };
     let shows = document(
         Kind::Upstream,
         "u",
@@ -177,7 +179,7 @@ fn a_changed_certificate_reaches_the_upstream_that_shows_it() {
     );
     let mut set = Set::new();
     assert_eq!(set.change(vec![shows], &[]).refused.len(), 1);
-    assert_eq!(set.change(vec![ssl("a")], &[]).upstreams.len(), 1);
-    let changed = set.change(vec![ssl("b")], &[]);
-    assert_eq!(changed.upstreams[0].client_certificate.as_ref().unwrap().0, pem("b"));
+    assert_eq!(set.change(vec![ssl(&first)], &[]).upstreams.len(), 1);
+    let changed = set.change(vec![ssl(&second)], &[]);
+    assert_eq!(changed.upstreams[0].client_certificate.as_ref().unwrap().0, second.0);
 }
