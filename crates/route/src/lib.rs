@@ -14,6 +14,7 @@
 
 mod app;
 mod balance;
+pub mod breaker;
 mod budget;
 mod calm;
 mod change;
@@ -25,11 +26,13 @@ mod entry;
 mod explain;
 mod hash;
 mod header;
+pub mod health;
 mod host;
 mod index;
 mod inflight;
 mod lane;
 mod latency;
+pub mod limit;
 mod load;
 mod net;
 mod nodes;
@@ -42,6 +45,7 @@ mod rule;
 mod rules;
 mod source;
 mod space;
+mod status;
 mod sticky;
 mod table;
 mod tag;
@@ -62,6 +66,7 @@ pub use request::RequestView;
 pub use routes::{Route, route_key};
 pub use rule::{Methods, Payload, RuleSpec};
 pub use rules::Rule;
+pub use status::Statuses;
 pub use table::{Counts, Match, Table};
 pub use tag::Tag;
 

@@ -1,0 +1,102 @@
+//! So many in a window: the window of a key begins with its first request, as APISIX's `limit-count` has it.
+
+use super::{Keys, ms_up};
+use crate::MS;
+
+/// Bits of a count.
+const COUNT_BITS: u32 = 24;
+const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
+/// Times are milliseconds modulo this; half of it is the longest window.
+const TIME: u64 = 1 << 36;
+
+/// What came of asking for a part of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// It is within the limit, and counted.
+    pub allowed: bool,
+    /// What is left in this window.
+    pub remaining: u64,
+    /// Until the window ends.
+    pub reset_ms: u64,
+}
+
+/// A limiter by fixed windows. Limits up to 16,777,215 and windows up to a year are exact; larger ones count as these.
+#[derive(Debug)]
+pub struct Count(Keys);
+
+impl Count {
+    /// Room for so many keys at a time.
+    pub fn new(keys: usize) -> Self {
+        Self(Keys::new(keys))
+    }
+
+    /// How many keys there is room for.
+    pub fn room(&self) -> usize {
+        self.0.room()
+    }
+
+    /// Takes `cost` of `limit` in each `window_ms`, or nothing if that would be too much.
+    pub fn take(&self, now: u64, key: u64, limit: u64, window_ms: u64, cost: u64) -> Taken {
+        let window = Window::new(now, window_ms);
+        let limit = limit.min(COUNT_MAX);
+        let next = |state: Option<u64>| {
+            let (start, count) = window.of(state);
+            let reset_ms = window.rest(start);
+            match count.checked_add(cost).filter(|sum| *sum <= limit) {
+                Some(sum) => {
+                    let taken = Taken { allowed: true, remaining: limit - sum, reset_ms };
+                    (Some(start << COUNT_BITS | sum), taken)
+                }
+                None => (None, Taken { allowed: false, remaining: limit.saturating_sub(count), reset_ms }),
+            }
+        };
+        self.0.change(key, |state| window.worth(state), next).1
+    }
+
+    /// Gives back what was taken of a window that still runs.
+    pub fn give_back(&self, now: u64, key: u64, window_ms: u64, cost: u64) {
+        let window = Window::new(now, window_ms);
+        let next = |state: Option<u64>| {
+            let (start, count) = window.of(state);
+            (state.map(|_| start << COUNT_BITS | count.saturating_sub(cost)), ())
+        };
+        self.0.change(key, |state| window.worth(state), next);
+    }
+}
+
+struct Window {
+    /// Rounded up, for windows that begin now.
+    start: u64,
+    now: u64,
+    length: u64,
+}
+
+impl Window {
+    fn new(now: u64, window_ms: u64) -> Self {
+        let length = window_ms.clamp(1, TIME / 2 - 1);
+        // so windows are never shorter than they should be
+        Self { start: ms_up(now) % TIME, now: now / MS % TIME, length }
+    }
+
+    /// Since a start, which another worker's clock may have put a moment ahead.
+    fn since(&self, start: u64) -> u64 {
+        let since = self.now.wrapping_sub(start) % TIME;
+        if since >= TIME / 2 { 0 } else { since }
+    }
+
+    /// Start and count of the window that a state is in now.
+    fn of(&self, state: Option<u64>) -> (u64, u64) {
+        match state.map(|state| (state >> COUNT_BITS, state & COUNT_MAX)) {
+            Some((start, count)) if count > 0 && self.since(start) < self.length => (start, count),
+            _ => (self.start, 0),
+        }
+    }
+
+    fn rest(&self, start: u64) -> u64 {
+        self.length - self.since(start).min(self.length)
+    }
+
+    fn worth(&self, state: u64) -> u64 {
+        self.of(Some(state)).1
+    }
+}
