@@ -1,5 +1,6 @@
 //! An app of the table: settings, and its endpoints in one pool a lane.
 
+use crate::affinity::Affinity;
 use crate::budget::RetryBudget;
 use crate::calm::Calm;
 use crate::change::{EndpointSpec, Source};
@@ -51,6 +52,11 @@ pub(crate) struct Rare {
     /// Stopped on purpose in base.
     pub(crate) base_stopped: bool,
     pub(crate) load_max: f32,
+    /// What a consistent hash goes by.
+    pub(crate) affinity: Affinity,
+    /// A consistent hash passes over endpoints with more than their fair share. Not those of upstreams: there one key means
+    /// one node.
+    pub(crate) bounded: bool,
     /// Routes to it.
     pub(crate) routes: u32,
     /// Put by a change; else only routes or endpoints speak of it.
@@ -126,6 +132,8 @@ impl App {
                 base: None,
                 spill_below: upstream.spill_below,
                 load_max: formula_max(&upstream.load_weights),
+                affinity: Affinity::of(&upstream.balancer),
+                bounded: app.upstream_id().is_none(),
                 routes: 0,
                 known: false,
                 base_stopped: false,
@@ -150,6 +158,7 @@ impl App {
         rare.base_stopped = stopped.in_base;
         rare.spill_below = upstream.spill_below;
         rare.load_max = formula_max(&upstream.load_weights);
+        rare.affinity = Affinity::of(&upstream.balancer);
         rare.groups = space::sorted(groups).into();
         rare.upstream = Arc::new(upstream);
         self.compile(about);

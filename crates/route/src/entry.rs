@@ -1,5 +1,6 @@
 //! Entry rules: which untagged requests enter a lane. A gray release is a lane that is entered by rule.
 
+use crate::affinity::Affinity;
 use crate::hash::{hash_bytes, unit};
 use crate::lane::{Asked, LaneSource};
 use crate::request::{RequestView, cookies, lines, parameters, trim};
@@ -48,8 +49,15 @@ pub(crate) fn hash_of(by: &HashBy, seed: u64, request: &impl RequestView) -> u64
             let path = hash_bytes(seed, request.path().as_bytes());
             Some(request.query().map_or(path, |query| hash_bytes(path, query.as_bytes())))
         }
+        // read anew for each request, which only entry rules do
+        HashBy::Var(_) | HashBy::Vars(_) => return Affinity::new(by).hash(seed, request),
     };
-    named.unwrap_or_else(|| match request.client() {
+    or_address(named, seed, request)
+}
+
+/// The hash, or that of the client's address.
+pub(crate) fn or_address(hash: Option<u64>, seed: u64, request: &impl RequestView) -> u64 {
+    hash.unwrap_or_else(|| match request.client() {
         Some(IpAddr::V4(address)) => hash_bytes(seed, &address.octets()),
         Some(IpAddr::V6(address)) => hash_bytes(seed, &address.octets()),
         None => hash_bytes(seed, &[]),

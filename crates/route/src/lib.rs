@@ -12,6 +12,7 @@
 //! Must not: read a clock or randomness (times and random numbers are arguments), do I/O, or know of an async runtime or
 //! an HTTP library. `now` is always nanoseconds of one monotonic clock of the process.
 
+mod affinity;
 mod app;
 mod balance;
 pub mod breaker;
@@ -60,7 +61,7 @@ pub use header::header_passes;
 pub use inflight::{Finished, InFlight, Outcome};
 pub use lane::{Asked, LaneChoice, LaneReason, LaneSource};
 pub use net::Networks;
-pub use nodes::{StaticNode, node_id};
+pub use nodes::{StaticNode, node_id, static_upstream};
 pub use pick::{Draw, NoPick, Pick, TriedSet};
 pub use request::RequestView;
 pub use routes::{Route, route_key};

@@ -2,8 +2,8 @@
 
 use crate::change::{Address, EndpointSpec};
 use crate::hash::hash_bytes;
-use towpath_types::upstream::Protocol;
-use towpath_types::{AppRef, InstanceId, LaneName, Place};
+use towpath_types::upstream::{Balancer, Ejection, Protocol, RetryPolicy, Sticky, Timeouts, UpstreamSpec};
+use towpath_types::{AppRef, InstanceId, LaneName, Millis, Place};
 
 /// A node of an upstream.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +20,31 @@ pub struct StaticNode {
     pub protocol: Protocol,
     /// Passes its health check, or has none.
     pub healthy: bool,
+}
+
+/// How an upstream of `nodes` nodes is used where it does not say otherwise, with APISIX's meanings: in turn by weight, each
+/// failed connection is tried again at every other node without a budget, nothing is ejected but by checks, nothing spills
+/// or ramps up, and a cookie means nothing.
+pub fn static_upstream(nodes: usize) -> UpstreamSpec {
+    UpstreamSpec {
+        balancer: Balancer::Roundrobin,
+        timeouts: Timeouts {
+            connect: Millis::secs(60),
+            response: Millis::secs(60),
+            idle: Millis::secs(60),
+            total: Millis(0),
+        },
+        retry: RetryPolicy {
+            retries: u32::try_from(nodes.saturating_sub(1)).unwrap_or(u32::MAX),
+            budget: 1.0,
+            min_per_10s: u32::MAX,
+        },
+        ejection: Ejection { consecutive: 0, rate: 0.0, ..Ejection::default() },
+        sticky: Sticky { session_cookies: Vec::new(), ..Sticky::default() },
+        slow_start: Millis(0),
+        spill_below: 0.0,
+        ..UpstreamSpec::default()
+    }
 }
 
 /// The instance id of a node: it follows from upstream and address, so that what is learned about a node survives every

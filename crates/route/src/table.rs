@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use towpath_types::lane::LanePolicy;
-use towpath_types::upstream::{Balancer, UpstreamSpec};
+use towpath_types::upstream::UpstreamSpec;
 use towpath_types::{AppRef, InstanceId, LaneName, Place};
 
 /// Apps in one chunk of the list of apps.
@@ -296,10 +296,7 @@ impl<'t> Match<'t> {
         if self.app.balancer != Rule::Chash {
             return 0;
         }
-        match &self.upstream().balancer {
-            Balancer::Chash(by) => entry::hash_of(by, 0, request),
-            _ => 0,
-        }
+        self.app.rare.affinity.hash(0, request)
     }
 
     /// The path to send on when the route cuts its own path off: begins with `/`; the query stays. A path that is not

@@ -92,4 +92,8 @@ pub enum HashBy {
     Query(String),
     /// Path and query.
     Uri,
+    /// A variable of the request, named as in conditions: `http_x_user`, `consumer_name`.
+    Var(String),
+    /// A text with variables in it: `$http_x_user$arg_id`.
+    Vars(String),
 }

@@ -139,7 +139,19 @@ fn hash_by(field: &str, by: &HashBy, errors: &mut Errors) {
         HashBy::Query(name) if !is_parameter(name) => {
             wrong(errors, format!("{field}.query"), "is not the name of a query parameter");
         }
-        HashBy::Address | HashBy::Uri | HashBy::Header(_) | HashBy::Cookie(_) | HashBy::Query(_) => {}
+        HashBy::Var(name) if !is_token(name) => {
+            wrong(errors, format!("{field}.var"), "is not the name of a variable");
+        }
+        HashBy::Vars(text) if !text.contains('$') || text.len() > 256 => {
+            wrong(errors, format!("{field}.vars"), "has to name variables, as in $http_x_user$arg_id");
+        }
+        HashBy::Address
+        | HashBy::Uri
+        | HashBy::Header(_)
+        | HashBy::Cookie(_)
+        | HashBy::Query(_)
+        | HashBy::Var(_)
+        | HashBy::Vars(_) => {}
     }
 }
 

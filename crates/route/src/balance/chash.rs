@@ -4,7 +4,8 @@
 //!
 //! One that ramps up has a smaller weight at first: it takes over its keys one after another, and no other key moves.
 //!
-//! An endpoint that has more than [`BOUND`] times its fair share of the requests in flight is passed over.
+//! An endpoint of an app that has more than [`BOUND`] times its fair share of the requests in flight is passed over. Those of
+//! upstreams are not: there a key has one node as long as that is available, as nginx and APISIX have it.
 
 use super::Scope;
 use crate::hash::{mix, unit};
@@ -13,12 +14,13 @@ use crate::pool::Node;
 /// How much more than its fair share an endpoint may have in flight.
 const BOUND: f64 = 1.25;
 
-pub(crate) fn choose<'a>(scope: &Scope<'a, '_>) -> Option<&'a Node> {
-    let in_flight: u64 = scope.iter().map(|node| u64::from(node.state.in_flight())).sum();
+pub(crate) fn choose<'a>(scope: &Scope<'a, '_>, bounded: bool) -> Option<&'a Node> {
+    let in_flight =
+        scope.iter().filter(|_| bounded).map(|node| u64::from(node.state.in_flight())).sum::<u64>();
     let fair = (in_flight + 1) as f64 / scope.weight.max(1) as f64 * BOUND;
     let mut best: Option<(&Node, f64)> = None;
     for node in scope.iter() {
-        if f64::from(node.state.in_flight()) + 1.0 > (fair * f64::from(node.weight)).ceil() {
+        if bounded && f64::from(node.state.in_flight()) + 1.0 > (fair * f64::from(node.weight)).ceil() {
             continue;
         }
         let score = score(node, scope);

@@ -32,7 +32,7 @@ pub(crate) fn choose<'a>(scope: &Scope<'a, '_>, app: &App, rng: &mut Rng) -> Opt
         Rule::Weighted => weighted::choose(scope, app.rare.load_max, rng),
         Rule::LeastConn => least::choose(scope, rng),
         Rule::Roundrobin => roundrobin::choose(scope),
-        Rule::Chash => chash::choose(scope),
+        Rule::Chash => chash::choose(scope, app.rare.bounded),
         Rule::Random => random::choose(scope, rng),
     }
 }

@@ -11,6 +11,7 @@
 mod balancers;
 mod ejection;
 mod foreign;
+mod nodes;
 mod refused;
 mod staying;
 mod support;
