@@ -9,7 +9,14 @@ use std::process::Command;
 /// Crates from the bottom up. A crate may depend on those of lower rows only.
 const ROWS: &[&[&str]] = &[
     &["towpath-types"],
-    &["towpath-route", "towpath-plan", "towpath-framing", "towpath-archive", "towpath-telemetry"],
+    &[
+        "towpath-route",
+        "towpath-plan",
+        "towpath-framing",
+        "towpath-archive",
+        "towpath-secrets",
+        "towpath-telemetry",
+    ],
     &["towpath-resources"],
     &["towpath-wire", "towpath-bus", "towpath-store"],
     &["towpath-gateway", "towpath-manager", "towpath-cell"],

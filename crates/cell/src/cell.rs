@@ -18,12 +18,14 @@ use crate::managers::Managers;
 use crate::places::Places;
 use crate::ports::Ports;
 use crate::sample::{HostSampler, total_memory};
+use crate::secrets::Secrets;
 use crate::staging::{Stager, StagingSeam};
 use crate::supervisor::{Context, Supervisors};
 use crate::sync::load_desired;
 use crate::users::{self, Users};
 use crate::{BlobClient, CellError, CellSettings, disk};
 use nix::fcntl::Flock;
+use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,7 +34,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use towpath_bus::{Bus, Subscription};
-use towpath_types::{ByteSize, CellId, Incarnation, Revision};
+use towpath_types::{ByteSize, CellId, Digest, Incarnation, Revision};
 use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellPoke};
 use towpath_wire::subject;
 
@@ -100,6 +102,7 @@ impl Cell {
         let blobs = BlobClient::of(managers.clone(), &settings.token);
         let stager = make_stager(&settings, &places, &bus, &users, blobs.clone());
         let context = make_context(&settings, &places, &ledger, &driver, users, blobs).await?;
+        let token = Digest::from_bytes(Sha256::digest(settings.token.as_bytes()).into());
         let troubles = Troubles::default();
         let announcer = Arc::new(Announcer {
             troubles: troubles.clone(),
@@ -144,6 +147,7 @@ impl Cell {
             incarnation,
             supervisors: Arc::clone(&supervisors),
             announcer: Arc::clone(&announcer),
+            token,
         });
         keep_syncing(&mut tasks, &troubles, syncer, pokes);
         tracing::info!(cell = %id, "cell started");
@@ -210,6 +214,7 @@ async fn make_context(
         driver: Arc::clone(driver),
         artifacts,
         ledger: ledger.clone(),
+        secrets: Secrets::open(&settings.data_dir),
         board: Board::default(),
         ports: Ports::new(settings.ports.clone(), settings.address),
         users,
@@ -343,6 +348,8 @@ struct Syncer {
     incarnation: Incarnation,
     supervisors: Arc<Supervisors>,
     announcer: Arc<Announcer>,
+    /// SHA-256 of the cells' token.
+    token: Digest,
 }
 
 impl Syncer {
@@ -364,11 +371,11 @@ impl Syncer {
                 },
             }
             let epoch = self.supervisors.context().ledger.read(|ledger| ledger.desired.epoch);
-            match load_desired(&*self.bus, self.cell, self.incarnation, at_least, epoch).await {
-                Ok(desired) => {
+            match load_desired(&*self.bus, self.cell, self.incarnation, at_least, epoch, self.token).await {
+                Ok((desired, told)) => {
                     let is_behind = desired.revision < at_least;
                     in_vain = 0;
-                    self.accept(desired).await;
+                    self.accept(desired, told).await;
                     // A manager that lost its memory never gets there: asked ever more seldom.
                     pause = if is_behind { retry } else { interval };
                     retry = if is_behind { (retry * 2).min(interval) } else { RETRY };
@@ -392,13 +399,20 @@ impl Syncer {
         self.supervisors.context().ledger.read(|ledger| poke.epoch < ledger.desired.epoch)
     }
 
-    async fn accept(&self, desired: crate::desired::Desired) {
+    async fn accept(&self, desired: crate::desired::Desired, told: crate::secrets::Told) {
         let context = self.supervisors.context();
         if !context.ledger.read(|ledger| ledger.desired.yields_to(&desired)) {
             tracing::warn!(epoch = desired.epoch, revision = %desired.revision, "a stale desired set was refused");
             return;
         }
         let is_new = context.ledger.read(|ledger| ledger.desired != desired);
+        let wanted = desired.instances.iter().map(|spec| spec.instance).collect();
+        // Before anything is started that needs them.
+        if context.secrets.take(told, &wanted)
+            && let Err(error) = context.secrets.save().await
+        {
+            tracing::warn!(%error, "instances' secrets are not kept over a restart of the cell");
+        }
         if is_new {
             context.ledger.change(|ledger| ledger.desired = desired.clone());
         }

@@ -84,6 +84,8 @@ mod tests {
             revision: Revision(revision),
             instances: Vec::new(),
             next: next.map(str::to_owned),
+            parcel: None,
+            withheld: Default::default(),
         };
         let mut gatherer = Gatherer::default();
         assert_eq!(gatherer.take(page(1, Some("a"))), Gathered::More("a".into()));

@@ -36,6 +36,7 @@ pub(crate) fn start_request(
         instance: spec.instance,
         command: with_exec(&spec.command),
         env: environment(spec, settings, port, home, binary),
+        secrets: BTreeMap::new(),
         user,
         memory: memory_limit(spec),
         files: spec.limits.files.unwrap_or(FILES),

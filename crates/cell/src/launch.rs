@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// One JSON line on the shim's standard input.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// One JSON line on the shim's standard input. Not to be printed: its environment holds secrets.
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Launch {
     /// What sort of process it is.
     pub(crate) mode: Mode,

@@ -41,6 +41,7 @@ mod procfs;
 mod reason;
 mod records;
 mod sample;
+mod secrets;
 mod settings;
 mod shim;
 mod staging;

@@ -55,6 +55,7 @@ pub(crate) mod tests {
             artifact_bytes: 1,
             command: "sleep 100".into(),
             env: BTreeMap::new(),
+            secrets: BTreeSet::new(),
             limits: Limits::default(),
             health: HealthCheck::default(),
             protocol: Protocol::Http1,

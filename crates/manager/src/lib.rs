@@ -22,6 +22,7 @@ pub mod operations;
 mod peers;
 pub mod reconcile;
 pub mod settings;
+pub mod vault;
 mod vitals;
 
 pub use api::ApiLimits;
@@ -70,6 +71,8 @@ impl Manager {
         if tokio::time::timeout(START_PATIENCE, joined).await.is_err() {
             tracing::warn!("the store does not answer; the manager goes on trying");
         }
+        vault::begin(&core).await;
+        vault::spawn(&core, &mut tasks);
         let api = match api::start(core.clone()).await {
             Ok(api) => api,
             Err(error) => {

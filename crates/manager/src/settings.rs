@@ -23,6 +23,11 @@ pub struct ManagerSettings {
     pub first_token_file: Option<PathBuf>,
     /// The cells' token is written here (mode 0600); `None` = not written.
     pub cell_token_file: Option<PathBuf>,
+    /// Keys that secrets are sealed with, newest first; the same file on all managers. `None` = no secrets can be set.
+    pub secrets_key_file: Option<PathBuf>,
+    /// Whether that file is made when it is not there and nothing is sealed yet, and gets a new key at each rotation: for a
+    /// platform with one manager.
+    pub make_secrets_key: bool,
     /// Limits of the API.
     pub limits: ApiLimits,
     /// How rollouts are done.
@@ -61,6 +66,8 @@ impl ManagerSettings {
             gateway_url: "http://127.0.0.1:8080".into(),
             first_token_file: None,
             cell_token_file: None,
+            secrets_key_file: None,
+            make_secrets_key: false,
             limits: ApiLimits::default(),
             rollout: RolloutPolicy::default(),
             weight: 1.0,

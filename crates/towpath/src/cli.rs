@@ -92,6 +92,8 @@ pub(crate) enum Command {
     Releases(Call<verb::releases::ReleasesArgs>),
     /// Show and change environment variables
     Env(Call<verb::env::EnvArgs>),
+    /// Show and change secret variables, and the keys that they are sealed with
+    Secrets(Call<verb::secrets::SecretsArgs>),
     /// Show what instances print
     Logs(Call<verb::logs::LogsArgs>),
     /// Delete an app, or its part in one lane
@@ -160,6 +162,7 @@ impl Command {
             Self::Rollback(call) => call.client.format(),
             Self::Releases(call) => call.client.format(),
             Self::Env(call) => call.client.format(),
+            Self::Secrets(call) => call.client.format(),
             Self::Logs(call) => call.client.format(),
             Self::Delete(call) => call.client.format(),
             Self::Routes(call) => call.client.format(),

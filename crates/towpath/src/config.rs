@@ -72,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) identity: IdentitySettings,
     /// The newest protocol that a manager speaks; `None` = that of the build.
     pub(crate) protocol: Option<u16>,
+    /// Keys that secrets are sealed with; `None` = `secrets.key` in the data directory for `up`, none for a cluster.
+    pub(crate) secrets_key_file: Option<PathBuf>,
     /// How rollouts are done.
     pub(crate) rollout: RolloutSettings,
     /// The gateway.

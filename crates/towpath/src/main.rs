@@ -99,6 +99,7 @@ async fn verb(command: Command, color: ColorChoice) -> Outcome {
         Command::Rollback(call) => call!(call, color),
         Command::Releases(call) => call!(call, color),
         Command::Env(call) => call!(call, color),
+        Command::Secrets(call) => call!(call, color),
         Command::Logs(call) => call!(call, color),
         Command::Delete(call) => call!(call, color),
         Command::Routes(call) => call!(call, color),

@@ -26,6 +26,7 @@ pub(crate) mod restart;
 pub(crate) mod rollback;
 pub(crate) mod routes;
 pub(crate) mod scale;
+pub(crate) mod secrets;
 pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod target;

@@ -85,6 +85,8 @@ codes! {
     StoreUnavailable = "store_unavailable", 503, "The store cannot be reached";
     /// A part of this manager died; another one may do it.
     ManagerBroken = "manager_broken", 503, "A part of this manager broke";
+    /// Secrets cannot be sealed or opened: this manager has no key, or another one.
+    SecretsUnavailable = "secrets_unavailable", 503, "Secrets cannot be used now";
     /// A queue is full.
     Busy = "busy", 429, "Too much work is waiting";
     /// Our own fault.

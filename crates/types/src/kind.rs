@@ -34,6 +34,8 @@ pub enum Kind {
     Member,
     /// A login; name: hash of its token; spec [`crate::identity::SessionSpec`].
     Session,
+    /// What secrets are sealed with; name: `keyring`, the only one; spec [`crate::secret::KeyringSpec`].
+    Keyring,
     /// An entry of the audit log; name: sorts the newest first; spec [`crate::identity::AuditSpec`]. Stays the last kind: it
     /// is not kept in memory, and loading stops before it.
     Audit,
@@ -41,7 +43,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 15] = [
         Kind::Org,
         Kind::Space,
         Kind::Lane,
@@ -55,6 +57,7 @@ impl Kind {
         Kind::User,
         Kind::Member,
         Kind::Session,
+        Kind::Keyring,
         Kind::Audit,
     ];
 
@@ -74,6 +77,7 @@ impl Kind {
             Kind::User => "user",
             Kind::Member => "member",
             Kind::Session => "session",
+            Kind::Keyring => "keyring",
             Kind::Audit => "audit",
         }
     }

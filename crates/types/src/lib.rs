@@ -17,6 +17,7 @@ pub mod name;
 pub mod net_block;
 pub mod place;
 pub mod resource;
+pub mod secret;
 pub mod spec;
 pub mod units;
 pub mod upstream;

@@ -2,6 +2,7 @@
 
 use crate::health::HealthCheck;
 use crate::lane::{EntryRule, LanePolicy};
+use crate::secret::Env;
 use crate::upstream::{Protocol, UpstreamSpec};
 use crate::{
     AppName, AppRef, ByteSize, CellId, Digest, ErrorCode, Generation, GroupId, InstanceId, LaneName,
@@ -44,7 +45,7 @@ pub struct LaneSpec {
 #[serde(default, deny_unknown_fields)]
 pub struct AppSpec {
     /// Environment of every instance, below the group's own.
-    pub env: BTreeMap<String, String>,
+    pub env: Env,
     /// Balancing, limits, stickiness.
     pub upstream: UpstreamSpec,
 }
@@ -80,7 +81,7 @@ pub struct GroupSpec {
     pub release: Digest,
     /// Environment on top of the app's.
     #[serde(default)]
-    pub env: BTreeMap<String, String>,
+    pub env: Env,
     /// Limits of each instance.
     #[serde(default)]
     pub limits: Limits,
@@ -159,7 +160,7 @@ pub struct InstanceVersion {
 #[serde(default)]
 pub struct InstanceSettings {
     /// The app's environment with the group's on top; the release's lies below it.
-    pub env: BTreeMap<String, String>,
+    pub env: Env,
     /// Limits.
     pub limits: Limits,
     /// The group's health check; `None` = the release's.

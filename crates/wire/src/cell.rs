@@ -2,7 +2,8 @@
 
 use crate::WireMessage;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use towpath_secrets::{Parcel, Proof};
 use towpath_types::health::HealthCheck;
 use towpath_types::load::{HostLoad, InstanceLoad};
 use towpath_types::spec::{Limits, Wanted};
@@ -145,7 +146,21 @@ pub struct SyncRequest {
     /// Highest epoch that the cell has obeyed: it takes nothing of a lower one. 0 = it has obeyed none.
     #[serde(default)]
     pub epoch: u64,
+    /// Shows that it knows the cells' token, and to which key secrets are to be sealed. Cells of earlier versions send none, and
+    /// are told of no instance with secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
 }
+
+impl SyncRequest {
+    /// Who asks, as the proof says it.
+    pub fn who(&self) -> String {
+        format!("{} {}", self.cell, self.incarnation.0)
+    }
+}
+
+/// Plain secrets of instances, as they are in a parcel: by instance, then by variable.
+pub type PlainSecrets = BTreeMap<InstanceId, BTreeMap<String, String>>;
 
 /// A page of what a cell should run. A cell acts when it has all pages of one answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -158,6 +173,12 @@ pub struct SyncPage {
     pub instances: Vec<InstanceSpec>,
     /// Cursor of the next page.
     pub next: Option<String>,
+    /// [`PlainSecrets`] of the page's instances, sealed for the one who asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parcel: Option<Parcel>,
+    /// Instances whose secrets cannot be given, with the reason for people. One that runs goes on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub withheld: BTreeMap<InstanceId, String>,
 }
 
 /// One instance that a cell should run.
@@ -181,6 +202,9 @@ pub struct InstanceSpec {
     pub command: String,
     /// Environment, complete but for what the cell adds (`PORT`, `TOWPATH_*`, `HOME`, `PATH`).
     pub env: BTreeMap<String, String>,
+    /// Names of secret variables, which come in the page's parcel.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub secrets: BTreeSet<String>,
     /// Limits.
     pub limits: Limits,
     /// Health check.

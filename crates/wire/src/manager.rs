@@ -95,6 +95,9 @@ pub struct ApiCall {
     pub headers: Vec<(String, String)>,
     /// Body; JSON as text.
     pub body: String,
+    /// The body, sealed with the managers' key, when it may hold secrets; `body` is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<towpath_types::secret::Sealed>,
 }
 
 /// Answer to an [`ApiCall`].

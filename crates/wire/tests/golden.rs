@@ -147,6 +147,7 @@ fn cell_messages() {
             cursor: Some("x".into()),
             at_least: Revision(12),
             epoch: 3,
+            proof: None,
         },
     );
     let spec = InstanceSpec {
@@ -159,6 +160,7 @@ fn cell_messages() {
         artifact_bytes: 1000,
         command: "python3 app.py".into(),
         env: env(),
+        secrets: Default::default(),
         limits: Limits { memory: Some(ByteSize::mib(256)), ..Limits::default() },
         health: HealthCheck::default(),
         protocol: Protocol::Http1,
@@ -167,7 +169,14 @@ fn cell_messages() {
     };
     check(
         "cell.sync_page",
-        &SyncPage { epoch: 1, revision: Revision(12), instances: vec![spec], next: None },
+        &SyncPage {
+            epoch: 1,
+            revision: Revision(12),
+            instances: vec![spec],
+            next: None,
+            parcel: None,
+            withheld: BTreeMap::new(),
+        },
     );
 }
 
@@ -386,6 +395,7 @@ fn calls_between_managers_stay_as_they_are() {
         target: "/v1/apps/shop?org=default".into(),
         headers: headers.clone(),
         body: "{}".into(),
+        sealed: None,
     };
     check("manager.api_call", &call);
     check_before("manager.api_call", &call, &ApiCall { from: None, ..call.clone() });

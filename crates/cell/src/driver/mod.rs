@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use towpath_secrets::Secret;
 use towpath_types::{ByteSize, InstanceId};
 
 /// Runs instances on this machine. Every call may be repeated after a failure.
@@ -77,6 +78,8 @@ pub(crate) struct StartRequest {
     pub(crate) command: String,
     /// Its whole environment.
     pub(crate) env: BTreeMap<String, String>,
+    /// Secret variables besides; what is in `env` goes before.
+    pub(crate) secrets: BTreeMap<String, Secret>,
     /// The user that [`Driver::prepare`] was told.
     pub(crate) user: Option<u32>,
     /// Memory limit of its process tree.

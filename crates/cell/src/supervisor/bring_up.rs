@@ -24,6 +24,7 @@ impl Life {
         self.elsewhere = Elsewhere::default();
         self.show_start();
         let context = Arc::clone(&self.context);
+        let secrets = context.secrets.of(self.instance, &spec.secrets).map_err(Halt::Failed)?;
         let failed = |error: &dyn std::fmt::Display| Halt::Failed(error.to_string());
         let fetching = context.artifacts.get(spec.artifact, spec.artifact_bytes);
         let unpacked = tokio::select! {
@@ -49,7 +50,9 @@ impl Life {
         }
         self.write_entry().await;
         let home = driver.app_dir(self.instance);
-        let request = start_request(&spec, &context.settings, self.port, self.user, &home, &context.binary);
+        let mut request =
+            start_request(&spec, &context.settings, self.port, self.user, &home, &context.binary);
+        request.secrets = secrets;
         let process = driver.start(request).await.map_err(|error| failed(&error))?;
         context.ledger.change_entry(self.instance, |entry| entry.started = Some(process.started().clone()));
         Ok(process)

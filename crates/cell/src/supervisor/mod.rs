@@ -15,6 +15,7 @@ use crate::ledger::LedgerFile;
 use crate::logs::EndedLogs;
 use crate::plan::{Step, plan_steps};
 use crate::ports::Ports;
+use crate::secrets::Secrets;
 use crate::users::Users;
 use futures::FutureExt;
 use life::Life;
@@ -40,6 +41,7 @@ pub(crate) struct Context {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) artifacts: Artifacts,
     pub(crate) ledger: LedgerFile,
+    pub(crate) secrets: Secrets,
     pub(crate) board: Board,
     pub(crate) ports: Ports,
     pub(crate) users: Arc<Users>,
@@ -251,6 +253,7 @@ mod tests {
             driver: driver.unwrap_or(Arc::new(real)),
             artifacts,
             ledger,
+            secrets: Secrets::open(dir),
             board: Board::default(),
             ports: Ports::new(settings.ports.clone(), settings.address),
             users: Arc::new(Users::new(None, 0, dir)),

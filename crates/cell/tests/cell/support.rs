@@ -291,6 +291,7 @@ pub fn spec((artifact, artifact_bytes): (Digest, u64), command: &str) -> Instanc
         artifact_bytes,
         command: command.into(),
         env: BTreeMap::new(),
+        secrets: Default::default(),
         limits: Limits::default(),
         health: HealthCheck {
             interval: Millis(200),
@@ -328,6 +329,8 @@ async fn spawn_manager(bus: &Arc<MemoryBus>, wish: &Arc<Mutex<Wish>>, tasks: &mu
                 revision: Revision(wish.revision),
                 instances: wish.instances[from..to].to_vec(),
                 next: (to < wish.instances.len()).then(|| to.to_string()),
+                parcel: None,
+                withheld: BTreeMap::new(),
             };
             bus.publish(&message.reply.unwrap(), towpath_wire::encode(&page).into()).await.unwrap();
         }

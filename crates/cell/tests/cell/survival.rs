@@ -3,6 +3,7 @@
 use crate::support::{
     Blobs, SERVER, Stage, Sweep, eventually, fetch, open_to_all, processes_of, spec, testbed,
 };
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -36,7 +37,14 @@ impl Drop for CellProcess {
 }
 
 fn want(dir: &Path, revision: u64, instances: Vec<InstanceSpec>) {
-    let page = SyncPage { epoch: 1, revision: Revision(revision), instances, next: None };
+    let page = SyncPage {
+        epoch: 1,
+        revision: Revision(revision),
+        instances,
+        next: None,
+        parcel: None,
+        withheld: BTreeMap::new(),
+    };
     std::fs::write(dir.join("new"), serde_json::to_vec(&page).unwrap()).unwrap();
     std::fs::rename(dir.join("new"), dir.join("desired.json")).unwrap();
 }

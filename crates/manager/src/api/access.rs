@@ -146,6 +146,8 @@ pub(crate) const TABLE: &[Entry] = &[
     e(GET, "/v1/routes", Read, Space, ""),
     e(PUT, "/v1/routes", Write, Space, "route.put"),
     e(DELETE, "/v1/routes", Write, Space, "route.delete"),
+    e(GET, "/v1/secrets", Operate, Platform, ""),
+    e(POST, "/v1/secrets/rotate", Operate, Platform, "secrets.rotate"),
     e(HEAD, "/v1/sources/{digest}", Write, Space, ""),
     e(PUT, "/v1/sources/{digest}", Write, Space, "source.upload"),
     e(GET, "/v1/space", Read, Space, ""),

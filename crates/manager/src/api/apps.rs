@@ -8,6 +8,7 @@ use super::query::{Change, InSpace, Listing, Params, Segments, Wait, in_space};
 use super::quota::Ask;
 use super::reading::{List, page_query, read_answer, resource, tagged};
 use super::validate;
+use super::variables::{EnvBody, Secrets, replaced, shown};
 use super::view::{AppView, OperationView, sees_env};
 use super::writing::{Conditions, first, merge, written};
 use crate::core::keys::{self, GroupRef};
@@ -54,17 +55,6 @@ impl Checked for Patch {
     }
 }
 
-/// Variables to set; `null` removes one.
-#[derive(Debug, Default, Deserialize, Serialize, utoipa::ToSchema)]
-#[serde(transparent)]
-pub(crate) struct EnvBody(pub(crate) BTreeMap<String, Option<String>>);
-
-impl Checked for EnvBody {
-    fn check(&self, errors: &mut Vec<FieldError>) {
-        validate::env("", &self.0, errors);
-    }
-}
-
 in_space! {
     /// Which space, and which lane.
     EnvQuery {
@@ -84,6 +74,10 @@ in_space! {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct EnvView {
     env: BTreeMap<String, String>,
+    /// Secret variables, without their values.
+    #[serde(skip_serializing_if = "Secrets::is_empty")]
+    #[schema(value_type = BTreeMap<String, super::variables::SecretView>)]
+    secrets: Secrets,
     /// The lane; absent = what all lanes of the app share.
     #[serde(skip_serializing_if = "Option::is_none")]
     lane: Option<LaneName>,
@@ -135,7 +129,6 @@ pub(crate) async fn put_app(
 ) -> Outcome<Response> {
     let app = query.app(&app)?;
     state.space_exists(&query.space()).await?;
-    let spec = AppSpec { env: body.env, upstream: body.upstream };
     let route = state.automatic_route(&app).await?;
     let mut created = false;
     // It comes with a new app alone; one that was removed later stays away.
@@ -147,6 +140,9 @@ pub(crate) async fn put_app(
     let commit = state
         .change_within(&keys::app_key(&app), &conditions, ask.as_ref(), |present, expect| {
             created = present.is_none();
+            let before = present.and_then(|present| present.spec::<AppSpec>().ok());
+            let env = replaced(before.as_ref().map(|spec| &spec.env), body.env.clone())?;
+            let spec = AppSpec { env, upstream: body.upstream.clone() };
             let mut writes = vec![state.put(keys::app_key(&app), expect, &spec)];
             if created && !is_new {
                 return Err(Problem::conflict("the app was deleted at the same time; try again"));
@@ -180,17 +176,23 @@ pub(crate) async fn patch_app(
     let commit = state
         .change(&keys::app_key(&app), &conditions, |present, expect| {
             let present = present.ok_or_else(|| Problem::not_found(no_app(&app)))?;
-            let body: AppBody = merged(&present.spec, &patch.0)?;
-            Ok(vec![state.put(
-                present.key.clone(),
-                expect,
-                &AppSpec { env: body.env, upstream: body.upstream },
-            )])
+            let mut before: AppSpec = present.spec().map_err(|_| super::view::unreadable(present))?;
+            let removed =
+                |name: &String| patch.0.get("env").and_then(|env| env.get(name)) == Some(&Value::Null);
+            before.env.retain(|name, value| value.plain().is_some() || !removed(name));
+            let body: AppBody = merged(&plain_document(&before), &patch.0)?;
+            let env = replaced(Some(&before.env), body.env)?;
+            Ok(vec![state.put(present.key.clone(), expect, &AppSpec { env, upstream: body.upstream })])
         })
         .await?;
     let record = first(&commit)?;
     let response = written(false, record.revision, &state.app_view(record, &caller)?);
     Ok(state.changed(response, commit.revision, query.wait, query.wait_timeout).await)
+}
+
+/// What a merge patch of an app is applied to: secrets are not in it.
+fn plain_document(spec: &AppSpec) -> Value {
+    serde_json::json!({"env": shown(&spec.env).0, "upstream": spec.upstream})
 }
 
 /// The document after a merge patch, checked as a whole.
@@ -251,11 +253,12 @@ pub(crate) async fn get_env(
         }
     };
     let env = env.map_err(|_| super::view::unreadable(&read.value))?;
-    Ok(resource(&headers, read.value.revision, read.stale, &EnvView { env, lane: query.lane }))
+    let (env, secrets) = shown(&env);
+    Ok(resource(&headers, read.value.revision, read.stale, &EnvView { env, secrets, lane: query.lane }))
 }
 
 /// Sets and removes variables of an app, or of one of its lanes; what runs is replaced, rolling.
-#[utoipa::path(patch, path = "/v1/apps/{app}/env", tag = "apps", params(("app" = String, Path), EnvQuery), request_body(content = EnvBody, example = json!({"DATABASE_URL": "postgres://db/shop", "OLD": null})),
+#[utoipa::path(patch, path = "/v1/apps/{app}/env", tag = "apps", params(("app" = String, Path), EnvQuery), request_body(content = EnvBody, example = json!({"LEVEL": "debug", "TOKEN": {"secret": "…"}, "OLD": null})),
     responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn patch_env(
     State(state): State<ApiState>,
@@ -269,14 +272,21 @@ pub(crate) async fn patch_env(
         return Ok(before);
     }
     let app = query.app(&app)?;
-    let (key, lane, input) = match query.lane {
-        None => (keys::app_key(&app), LaneName::base(), Input::Env { env: body.0 }),
-        Some(lane) => {
-            let key = GroupRef::new(app.clone(), lane.clone()).key();
-            (key, lane, Input::Update(GroupChange { env: body.0, ..GroupChange::default() }))
+    let group = query.lane.map(|lane| GroupRef::new(app.clone(), lane));
+    let key = group.as_ref().map_or_else(|| keys::app_key(&app), GroupRef::key);
+    let present = state.core.store.get(&key).await?.ok_or_else(|| Problem::not_found(no_app(&app)))?;
+    let unreadable = |_| super::view::unreadable(&present);
+    let (lane, input) = match group {
+        None => {
+            let before: AppSpec = present.spec().map_err(unreadable)?;
+            (LaneName::base(), Input::Env { env: state.given(&app, Some(&before.env), body)? })
+        }
+        Some(group) => {
+            let before: GroupSpec = present.spec().map_err(unreadable)?;
+            let env = state.given(&app, Some(&before.env), body)?;
+            (group.lane, Input::Update(GroupChange { env, ..GroupChange::default() }))
         }
     };
-    let present = state.core.store.get(&key).await?.ok_or_else(|| Problem::not_found(no_app(&app)))?;
     conditions.check(Some(&present))?;
     let expected = conditions.expected(&present);
     let new = NewOperation { app, lane, input, expected, by: caller.name };

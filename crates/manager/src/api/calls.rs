@@ -92,7 +92,11 @@ async fn work(core: &Core, mut router: Router, call: &ApiCall, from_manager: boo
         tracing::debug!(%from, correlation = call.correlation, target = call.target, "works on a call that was sent on");
     }
     let until = Instant::now() + Duration::from_millis(call.deadline_ms).min(LONGEST);
-    let request = match request_of(call, from_manager.then_some(Forwarded { hops: call.hops, until })) {
+    let body = match core.opened_body(call) {
+        Ok(body) => body,
+        Err(error) => return problem(error.code(), &error.to_string()),
+    };
+    let request = match request_of(call, body, from_manager.then_some(Forwarded { hops: call.hops, until })) {
         Ok(request) => request,
         Err(why) => return problem(ErrorCode::Malformed, &why.to_string()),
     };
@@ -103,7 +107,11 @@ async fn work(core: &Core, mut router: Router, call: &ApiCall, from_manager: boo
     answer.await.unwrap_or_else(|_| problem(ErrorCode::Internal, "the request took too long"))
 }
 
-fn request_of(call: &ApiCall, forwarded: Option<Forwarded>) -> Result<Request<Body>, http::Error> {
+fn request_of(
+    call: &ApiCall,
+    body: String,
+    forwarded: Option<Forwarded>,
+) -> Result<Request<Body>, http::Error> {
     let mut request = Request::builder().method(call.method.as_str()).uri(call.target.as_str());
     for (name, value) in &call.headers {
         request = request.header(HeaderName::try_from(name)?, HeaderValue::try_from(value)?);
@@ -111,7 +119,7 @@ fn request_of(call: &ApiCall, forwarded: Option<Forwarded>) -> Result<Request<Bo
     if let Some(trace) = &call.trace {
         request = request.header(TRACE, HeaderValue::try_from(trace)?);
     }
-    let mut request = request.body(Body::from(call.body.clone()))?;
+    let mut request = request.body(Body::from(body))?;
     if let Some(forwarded) = forwarded {
         request.extensions_mut().insert(forwarded);
     }

@@ -261,6 +261,8 @@ fn call_of(core: &Core, parts: &Parts, body: &str, forwarded: Option<Forwarded>)
         headers.extend(seed.map(|seed| (SEED.as_str().to_owned(), seed)));
     }
     headers.extend(source.map(|source| (SOURCE.as_str().to_owned(), source)));
+    let target = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+    let (body, sealed) = core.sealed_body(&target, body);
     ApiCall {
         epoch: core.epoch(),
         correlation,
@@ -269,9 +271,10 @@ fn call_of(core: &Core, parts: &Parts, body: &str, forwarded: Option<Forwarded>)
         hops: forwarded.map_or(0, |forwarded| forwarded.hops) + 1,
         from: Some(core.manager),
         method: parts.method.to_string(),
-        target: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+        target,
         headers,
-        body: body.to_owned(),
+        body,
+        sealed,
     }
 }
 

@@ -1,13 +1,13 @@
 //! Groups: the copies of an app in a lane.
 
 use super::ApiState;
-use super::apps::EnvBody;
 use super::auth::Caller;
 use super::body::{Checked, Doc};
 use super::problem::{FieldError, Outcome, Problem, ProblemBody};
 use super::query::{Change, InSpace, Params, Segments, name};
 use super::reading::{List, read_answer};
 use super::validate;
+use super::variables::{self, EnvBody};
 use super::view::{GroupView, OperationView};
 use super::writing::Conditions;
 use crate::core::keys::{self, GroupRef};
@@ -28,7 +28,6 @@ pub(crate) struct GroupBody {
     /// No instances at all, whatever `count` says.
     stopped: Option<bool>,
     /// Variables to set; `null` removes one.
-    #[schema(value_type = Option<std::collections::BTreeMap<String, Option<String>>>)]
     env: Option<EnvBody>,
     /// Limits; each that is there replaces the present one.
     limits: Limits,
@@ -49,7 +48,7 @@ impl Checked for GroupBody {
             validate::count("count", count, errors);
         }
         if let Some(env) = &self.env {
-            validate::env("env", &env.0, errors);
+            variables::check("env", &env.0, errors);
         }
         validate::limits("limits", &self.limits, errors);
         if let Some(Some(health)) = &self.health {
@@ -86,10 +85,14 @@ pub(crate) async fn patch_group(
     conditions: Conditions,
     Doc(body): Doc<GroupBody>,
 ) -> Outcome<Response> {
+    let name = query.app(&app)?;
+    let lane_name = self::name("lane", &lane)?;
+    let before = state.core.cache.group(&GroupRef::new(name.clone(), lane_name));
+    let env = body.env.unwrap_or_default();
     let change = GroupChange {
         count: body.count,
         stopped: body.stopped,
-        env: body.env.map(|env| env.0).unwrap_or_default(),
+        env: state.given(&name, before.as_ref().map(|group| &group.spec.env), env)?,
         limits: body.limits,
         health: body.health,
     };

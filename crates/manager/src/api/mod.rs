@@ -41,6 +41,7 @@ mod releases;
 mod retention;
 mod router;
 mod routes;
+mod secrets;
 mod server;
 mod sources;
 mod sse;
@@ -51,6 +52,7 @@ mod tokens;
 mod trail;
 mod users;
 mod validate;
+mod variables;
 mod view;
 mod writing;
 

@@ -1,7 +1,6 @@
 //! Releases: pushes make them, rollbacks return to them.
 
 use super::ApiState;
-use super::apps::EnvBody;
 use super::auth::Caller;
 use super::body::{Checked, Doc};
 use super::groups::no_group;
@@ -9,6 +8,7 @@ use super::problem::{FieldError, Outcome, Problem, ProblemBody};
 use super::query::{Change, Listing, Params, Segments};
 use super::reading::{List, page_query, read_answer};
 use super::validate;
+use super::variables::{self, EnvBody};
 use super::view::{OperationView, ReleaseView};
 use super::writing::Conditions;
 use crate::blobs::BlobKind;
@@ -37,7 +37,6 @@ pub(crate) struct PushBody {
     /// Limits; each that is there replaces the present one.
     limits: Limits,
     /// Variables to merge into the lane's; `null` removes one.
-    #[schema(value_type = Option<std::collections::BTreeMap<String, Option<String>>>)]
     env: Option<EnvBody>,
     /// Recipe; absent = detected.
     builder: Option<String>,
@@ -68,7 +67,7 @@ impl Checked for PushBody {
         }
         validate::limits("limits", &self.limits, errors);
         if let Some(env) = &self.env {
-            validate::env("env", &env.0, errors);
+            variables::check("env", &env.0, errors);
         }
         if let Some(builder) = &self.builder
             && (builder.is_empty() || !validate::is_token(builder))
@@ -173,11 +172,15 @@ pub(crate) async fn push(
     let routes: Vec<(String, String)> =
         body.routes.iter().map(|route| validate::split_route(route)).collect();
     state.routes_are_free(&caller, &app, &routes).await?;
+    let lane = body.lane.unwrap_or_else(LaneName::base);
+    let before = state.core.cache.group(&GroupRef::new(app.clone(), lane.clone()));
+    let env = body.env.unwrap_or_default();
+    let env = state.given(&app, before.as_ref().map(|group| &group.spec.env), env)?;
     let push = Push {
         source: Some(source),
         instances: body.instances,
         limits: body.limits,
-        env: body.env.map(|env| env.0).unwrap_or_default(),
+        env,
         builder: body.builder,
         command: body.command,
         health: body.health,
@@ -187,7 +190,6 @@ pub(crate) async fn push(
         note: body.note,
         upstream: body.upstream,
     };
-    let lane = body.lane.unwrap_or_else(LaneName::base);
     let new = NewOperation { app, lane, input: Input::Push(Box::new(push)), expected: None, by: caller.name };
     state.accept(new, &conditions, query.wait, query.wait_timeout).await
 }

@@ -3,7 +3,8 @@
 use super::problem::Problem;
 use super::{
     ApiState, access, apps, audit, auth, cells, edge, explain, forward, groups, instances, lanes, login,
-    logs, managers, members, operations, orgs, page, releases, routes, sources, status, tokens, users,
+    logs, managers, members, operations, orgs, page, releases, routes, secrets, sources, status, tokens,
+    users,
 };
 use axum::Router;
 use axum::extract::State;
@@ -98,6 +99,8 @@ fn endpoints() -> OpenApiRouter<ApiState> {
         .routes(routes!(managers::list_managers))
         .routes(routes!(managers::get_owner))
         .routes(routes!(status::get_status))
+        .routes(routes!(secrets::get_secrets))
+        .routes(routes!(secrets::rotate_secrets))
         .routes(routes!(cells::list_cells))
         .routes(routes!(cells::get_cell, cells::patch_cell))
         .routes(routes!(status::list_gateways))

@@ -156,7 +156,17 @@ impl Trail {
 
 /// Whether what stands at a path may be a secret.
 fn is_secret(path: &str) -> bool {
-    path.split('.').any(|part| matches!(part, "env" | "password" | "hash" | "token" | "current" | "new"))
+    path.split('.').any(|part| {
+        matches!(
+            part,
+            "env" | "password" | "hash" | "token" | "current" | "new" | "pepper" | "checks" | "sealed"
+        )
+    })
+}
+
+/// Whether a variable stands at a path: it is told as one, however it is kept.
+fn is_variable(path: &str) -> bool {
+    path.split('.').rev().nth(1) == Some("env")
 }
 
 fn field(path: &str, from: &Value, to: &Value) -> AuditField {
@@ -189,6 +199,9 @@ fn compare(path: &mut String, from: &Value, to: &Value, fields: &mut Vec<AuditFi
     if from == to || fields.len() >= MAX_FIELDS {
         return;
     }
+    if is_variable(path) {
+        return fields.push(field(path, from, to));
+    }
     let none = Map::new();
     let (left, right) = match (from, to) {
         (Value::Object(left), Value::Object(right)) => (left, right),
@@ -208,6 +221,7 @@ fn compare(path: &mut String, from: &Value, to: &Value, fields: &mut Vec<AuditFi
 /// Collects the leaves of what was asked for, with what is there now.
 fn compare_asked(path: &mut String, present: &Value, asked: &Value, fields: &mut Vec<AuditField>) {
     match asked {
+        secret @ Value::Object(_) if is_variable(path) => fields.push(field(path, present, secret)),
         Value::Object(asked) => {
             for (name, value) in asked {
                 // The same thing under two names.

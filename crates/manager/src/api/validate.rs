@@ -11,6 +11,8 @@ use towpath_types::{ByteSize, Millis};
 
 /// Most instances of a group.
 pub(crate) const MAX_COUNT: u32 = 10_000;
+/// Variables of a push whose names begin so are seen by the build.
+pub(crate) const BUILD_PREFIX: &str = "BUILD_";
 /// Most bytes of an environment.
 const MAX_ENV: usize = 128 * 1024;
 /// Longest free text.

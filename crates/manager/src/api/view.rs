@@ -3,6 +3,7 @@
 use super::ApiState;
 use super::auth::Caller;
 use super::problem::{Outcome, Problem};
+use super::variables::{Secrets, visible};
 use crate::core::Core;
 use crate::core::cache::CachedGroup;
 use crate::core::keys::GroupRef;
@@ -99,6 +100,10 @@ pub(crate) struct AppView {
     /// Environment of every instance; viewers do not see it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) env: Option<BTreeMap<String, String>>,
+    /// Secret variables, without their values; viewers do not see them.
+    #[serde(skip_serializing_if = "Secrets::is_empty")]
+    #[schema(value_type = BTreeMap<String, super::variables::SecretView>, required = false)]
+    pub(crate) secrets: Secrets,
     /// How gateways treat it.
     pub(crate) upstream: UpstreamSpec,
     /// Addresses in the base lane.
@@ -132,6 +137,10 @@ pub(crate) struct GroupView {
     /// Environment on top of the app's; viewers do not see it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) env: Option<BTreeMap<String, String>>,
+    /// Secret variables, without their values; viewers do not see them.
+    #[serde(skip_serializing_if = "Secrets::is_empty")]
+    #[schema(value_type = BTreeMap<String, super::variables::SecretView>, required = false)]
+    pub(crate) secrets: Secrets,
     pub(crate) limits: Limits,
     /// Overrides the release's health check.
     pub(crate) health: Option<HealthCheck>,
@@ -155,6 +164,7 @@ impl GroupView {
     fn new(core: &Core, name: &GroupRef, group: &CachedGroup, routes: &RouteIndex, caller: &Caller) -> Self {
         let (spec, status) = (&group.spec, &group.status);
         let heard = core.soft.instances(status.assignments.iter().map(|assignment| assignment.instance));
+        let (env, secrets) = visible(&spec.env, caller);
         let ready = heard.iter().filter(|heard| heard.report.state == InstanceState::Ready).count();
         Self {
             app: spec.app.clone(),
@@ -165,7 +175,8 @@ impl GroupView {
             stopped: spec.stopped,
             release: spec.release,
             serving: status.serving.map(|version| version.release),
-            env: sees_env(caller).then(|| spec.env.clone()),
+            env,
+            secrets,
             limits: spec.limits.clone(),
             health: spec.health.clone(),
             restart: spec.restart,
@@ -190,12 +201,14 @@ impl AppView {
     ) -> Option<Self> {
         let spec: AppSpec = record.spec().ok()?;
         let app = app_of(&record.key)?;
+        let (env, secrets) = visible(&spec.env, caller);
         Some(Self {
             name: record.key.name.clone(),
             org: record.key.org.clone(),
             space: record.key.space.clone(),
             meta: Meta::from(record),
-            env: sees_env(caller).then_some(spec.env),
+            env,
+            secrets,
             upstream: spec.upstream,
             urls: routes.urls(&app, None),
             state: state_of(&groups),

@@ -1,4 +1,5 @@
 //! What cells ask of managers.
 
 mod epoch;
+mod secrets;
 pub(crate) mod sync;

@@ -2,10 +2,11 @@
 //!
 //! A cell stops whatever is not in the answer, so nothing is answered before the cache holds a whole state.
 
+use super::secrets::{self, WithSecrets};
 use crate::core::Core;
 use crate::core::cache::CachedGroup;
 use crate::core::keys::GroupRef;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -63,14 +64,18 @@ async fn answer(core: &Core, message: Message) {
     // Another manager may have told the cell something newer: an older set must not come behind it. Without a store nobody
     // can tell anything newer.
     core.catch_up().await;
-    let page = find_page(core, &request);
+    let (mut page, with_secrets) = find_page(core, &request);
+    if secrets::pack(core, &request, &mut page, &with_secrets).is_err() {
+        tracing::debug!(cell = %request.cell, "another manager has the keys; the cell will ask again");
+        return;
+    }
     if let Err(error) = core.bus.publish(&reply, encode(&page).into()).await {
         tracing::debug!(cell = %request.cell, %error, "an answer to a cell was not sent");
     }
 }
 
-/// The page that a request asks for.
-fn find_page(core: &Core, request: &SyncRequest) -> SyncPage {
+/// The page that a request asks for, and those in it that have secrets.
+fn find_page(core: &Core, request: &SyncRequest) -> (SyncPage, Vec<WithSecrets>) {
     let cursor = request.cursor.as_deref().and_then(parse_cursor);
     let after = cursor.map(|(_, instance)| instance);
     let (changed, found) = core.cache.cell_instances(request.cell, after, PAGE_INSTANCES);
@@ -81,15 +86,26 @@ fn find_page(core: &Core, request: &SyncRequest) -> SyncPage {
         _ => changed.max(request.at_least),
     };
     let whole = found.len() < PAGE_INSTANCES;
-    let mut page = SyncPage { epoch: core.epoch(), revision, instances: Vec::new(), next: None };
-    let (mut bytes, mut last) = (0, None);
+    let mut page = SyncPage {
+        epoch: core.epoch(),
+        revision,
+        instances: Vec::new(),
+        next: None,
+        parcel: None,
+        withheld: BTreeMap::new(),
+    };
+    let (mut bytes, mut last, mut with_secrets) = (0, None, Vec::new());
     let mut cut = !whole;
     for (instance, group, name) in found {
         if let Some(spec) = find_instance(instance, &group, &name) {
             bytes += serde_json::to_vec(&spec).map_or(0, |text| text.len());
+            bytes += if spec.secrets.is_empty() { 0 } else { sealed_bytes(instance, &group) };
             if bytes > PAGE_BYTES && !page.instances.is_empty() {
                 cut = true;
                 break;
+            }
+            if !spec.secrets.is_empty() {
+                with_secrets.push(WithSecrets { instance, group, name });
             }
             page.instances.push(spec);
         }
@@ -98,7 +114,15 @@ fn find_page(core: &Core, request: &SyncRequest) -> SyncPage {
     if cut {
         page.next = last.map(|instance| format!("{revision}:{instance}"));
     }
-    page
+    (page, with_secrets)
+}
+
+/// How much an instance's secrets take in a page: a little less than in the store.
+fn sealed_bytes(instance: InstanceId, group: &CachedGroup) -> usize {
+    let assignment = group.status.assignments.iter().find(|a| a.instance == instance);
+    let settings = assignment.and_then(|a| group.status.settings.get(&a.version.settings));
+    let sealed = settings.into_iter().flat_map(secrets::secrets_of);
+    sealed.map(|(name, secret)| name.len() + secret.sealed.as_str().len()).sum()
 }
 
 fn parse_cursor(text: &str) -> Option<(Revision, InstanceId)> {
@@ -120,7 +144,11 @@ pub(crate) fn find_instance(
         return None;
     };
     let mut env: BTreeMap<String, String> = release.env.clone();
-    env.extend(settings.env.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let plain =
+        settings.env.iter().filter_map(|(name, value)| Some((name.clone(), value.plain()?.to_owned())));
+    env.extend(plain);
+    let secrets: BTreeSet<String> = secrets::secrets_of(settings).map(|(name, _)| name.clone()).collect();
+    env.retain(|name, _| !secrets.contains(name));
     Some(InstanceSpec {
         instance,
         app: name.app.clone(),
@@ -131,6 +159,7 @@ pub(crate) fn find_instance(
         artifact_bytes: release.artifact_bytes,
         command: release.command.clone(),
         env,
+        secrets,
         limits: settings.limits.clone(),
         health: settings.health.clone().unwrap_or_else(|| release.health.clone()),
         protocol: release.protocol,

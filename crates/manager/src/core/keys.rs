@@ -53,6 +53,11 @@ fn above(kind: Kind, name: String) -> Key {
     Key { kind, org: None, space: None, name }
 }
 
+/// Key of the keyring, of which there is one.
+pub fn keyring_key() -> Key {
+    above(Kind::Keyring, "keyring".to_owned())
+}
+
 /// Key of an org.
 pub fn org_key(org: &OrgName) -> Key {
     above(Kind::Org, org.to_string())

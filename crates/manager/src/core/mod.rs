@@ -72,6 +72,8 @@ pub struct Core {
     pub vitals: crate::vitals::Vitals,
     /// The managers, as this one knows them.
     pub members: Members,
+    /// Keys of secrets.
+    pub vault: crate::vault::Vault,
     /// Room that plans have taken.
     pub(crate) placing: PlacingLedger,
     standing: watch::Sender<Option<Standing>>,
@@ -108,6 +110,7 @@ impl Core {
         let starts = settings.rollout.start_limits();
         let changes = changes::Changes::new(settings.limits.changes.clone());
         let ownership = Ownership::new(manager, settings.weight);
+        let vault = crate::vault::Vault::new(settings.secrets_key_file.clone());
         Arc::new(Self {
             settings,
             store,
@@ -117,6 +120,7 @@ impl Core {
             ownership,
             vitals: crate::vitals::Vitals::default(),
             members: Members::default(),
+            vault,
             placing: PlacingLedger::new(&starts, clock.clone()),
             clock,
             cache: Cache::default(),

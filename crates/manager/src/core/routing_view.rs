@@ -35,6 +35,7 @@ impl RoutingView {
             | Kind::User
             | Kind::Member
             | Kind::Session
+            | Kind::Keyring
             | Kind::Audit => None,
         }
     }

@@ -42,6 +42,12 @@ impl Failure {
     }
 }
 
+impl From<crate::vault::VaultError> for Failure {
+    fn from(error: crate::vault::VaultError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
 impl From<CommitError> for Failure {
     fn from(error: CommitError) -> Self {
         let code = match &error {

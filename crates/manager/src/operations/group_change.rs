@@ -1,9 +1,10 @@
 //! Scaling, restarting, and other settings: changes of what is there already.
 
 use super::apply::{Applied, put_group};
-use super::input::{GroupChange, merge_env, merge_limits};
+use super::input::{Given, GroupChange, merge_limits};
 use super::{Failure, Job, Operations, urls_of};
 use crate::core::outcome::GroupGoal;
+use crate::vault::merge_env;
 use std::collections::BTreeMap;
 use towpath_store::{Expect, Write};
 use towpath_types::spec::{AppSpec, GroupSpec};
@@ -18,14 +19,15 @@ impl Operations {
         let goal = if job.resumed {
             self.left_goal(job, &job.group, any_version)?
         } else {
-            let change = |spec: &mut GroupSpec| {
+            let change = |spec: &mut GroupSpec, of: &str| {
                 spec.count = change.count.unwrap_or(spec.count);
                 spec.stopped = change.stopped.unwrap_or(spec.stopped);
-                merge_env(&mut spec.env, &change.env);
+                merge_env(&self.core, &mut spec.env, of, job.app(), &change.env)?;
                 merge_limits(&mut spec.limits, &change.limits);
                 if let Some(health) = &change.health {
                     spec.health.clone_from(health);
                 }
+                Ok(())
             };
             self.apply_to_group(job, change).await?.goal(&job.group, any_version)?
         };
@@ -36,7 +38,13 @@ impl Operations {
     pub(super) async fn restart(&self, job: &Job) -> Result<(), Failure> {
         let goal = match job.resumed {
             true => self.left_goal(job, &job.group, false)?,
-            false => self.apply_to_group(job, |spec| spec.restart += 1).await?.goal(&job.group, false)?,
+            false => {
+                let change = |spec: &mut GroupSpec, _: &str| {
+                    spec.restart += 1;
+                    Ok(())
+                };
+                self.apply_to_group(job, change).await?.goal(&job.group, false)?
+            }
         };
         self.follow_and_show(job, &goal).await
     }
@@ -45,7 +53,7 @@ impl Operations {
     pub(super) async fn change_app_env(
         &self,
         job: &Job,
-        env: &BTreeMap<String, Option<String>>,
+        env: &BTreeMap<String, Option<Given>>,
     ) -> Result<(), Failure> {
         let applied = match job.resumed {
             true => None,
@@ -66,16 +74,13 @@ impl Operations {
         Ok(())
     }
 
-    async fn change_app(
-        &self,
-        job: &Job,
-        env: &BTreeMap<String, Option<String>>,
-    ) -> Result<Applied, Failure> {
+    async fn change_app(&self, job: &Job, env: &BTreeMap<String, Option<Given>>) -> Result<Applied, Failure> {
         self.apply(job, &[], |picture| {
             let app = picture.app.as_ref().ok_or_else(|| no_app(job.app()))?;
             job.check(&app.record)?;
             let mut spec: AppSpec = app.spec.clone();
-            merge_env(&mut spec.env, env);
+            let of = format!("app:{}", app.record.id);
+            merge_env(&self.core, &mut spec.env, &of, job.app(), env)?;
             Ok(vec![Write::Put {
                 key: app.record.key.clone(),
                 id: app.record.id.clone(),
@@ -90,14 +95,14 @@ impl Operations {
     async fn apply_to_group(
         &self,
         job: &Job,
-        change: impl Fn(&mut GroupSpec) + Send + Sync,
+        change: impl Fn(&mut GroupSpec, &str) -> Result<(), Failure> + Send + Sync,
     ) -> Result<Applied, Failure> {
         let _turn = job.turn.begin().await;
         self.apply(job, &[], |picture| {
             let group = picture.existing_group(&job.group)?;
             job.check(&group.record)?;
             let mut spec = group.spec.clone();
-            change(&mut spec);
+            change(&mut spec, &format!("group:{}", group.record.id))?;
             job.set(|status| status.release = Some(spec.release));
             Ok(vec![put_group(group, &spec)])
         })

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use towpath_types::health::HealthCheck;
+use towpath_types::secret::Sealed;
 use towpath_types::spec::Limits;
 use towpath_types::upstream::{Protocol, UpstreamSpec};
 use towpath_types::{Digest, Generation, Millis, OperationId};
@@ -26,7 +27,7 @@ pub enum Input {
     /// Other environment of the whole app.
     Env {
         /// New values; `null` removes.
-        env: BTreeMap<String, Option<String>>,
+        env: BTreeMap<String, Option<Given>>,
     },
     /// New instances of the same.
     Restart,
@@ -34,6 +35,31 @@ pub enum Input {
     DeleteGroup,
     /// The app goes, with all that belongs to it.
     Delete,
+}
+
+/// A value that a client gave for a variable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Given {
+    /// As it is.
+    Plain(String),
+    /// Sealed until it belongs to an app or a group.
+    Secret(GivenSecret),
+}
+
+/// A secret value that a client gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GivenSecret {
+    /// The value.
+    pub sealed: Sealed,
+    /// Equal for equal values of one variable of one app; tells nothing without the keys.
+    pub mark: String,
+}
+
+impl From<&str> for Given {
+    fn from(value: &str) -> Self {
+        Self::Plain(value.to_owned())
+    }
 }
 
 /// What is stored of a request. Values of variables may be secrets: they are stored only until the change is made, and
@@ -91,8 +117,15 @@ impl Asked {
 }
 
 /// With the operation's id in it, so that equal secrets of different operations do not look alike.
+/// No value is sealed twice alike, so secrets count by their marks.
 fn digest_of(operation: OperationId, input: &Input, expected: Option<Generation>) -> Digest {
-    let text = serde_json::to_vec(&(operation, input, expected)).unwrap_or_default();
+    let mut input = input.clone();
+    for given in input.env_mut().into_iter().flat_map(BTreeMap::values_mut).flatten() {
+        if let Given::Secret(secret) = given {
+            secret.sealed = Sealed::blank();
+        }
+    }
+    let text = serde_json::to_vec(&(operation, &input, expected)).unwrap_or_default();
     Digest::from_bytes(Sha256::digest(&text).into())
 }
 
@@ -107,7 +140,7 @@ pub struct Push {
     /// Limits; each field that is there replaces the group's.
     pub limits: Limits,
     /// Environment to merge into the group's; `null` removes.
-    pub env: BTreeMap<String, Option<String>>,
+    pub env: BTreeMap<String, Option<Given>>,
     /// Recipe; `None` = detect.
     pub builder: Option<String>,
     /// Start command; `None` = the recipe's.
@@ -135,7 +168,7 @@ pub struct GroupChange {
     /// Stopped or not.
     pub stopped: Option<bool>,
     /// Environment to merge; `null` removes.
-    pub env: BTreeMap<String, Option<String>>,
+    pub env: BTreeMap<String, Option<Given>>,
     /// Limits; each field that is there replaces the group's.
     pub limits: Limits,
     /// `Some(None)` = back to the release's own.
@@ -159,7 +192,7 @@ impl Input {
     }
 
     /// Variables that it sets or removes.
-    fn env(&self) -> Option<&BTreeMap<String, Option<String>>> {
+    fn env(&self) -> Option<&BTreeMap<String, Option<Given>>> {
         match self {
             Input::Push(push) => Some(&push.env),
             Input::Scale(change) | Input::Update(change) => Some(&change.env),
@@ -168,7 +201,7 @@ impl Input {
         }
     }
 
-    fn env_mut(&mut self) -> Option<&mut BTreeMap<String, Option<String>>> {
+    fn env_mut(&mut self) -> Option<&mut BTreeMap<String, Option<Given>>> {
         match self {
             Input::Push(push) => Some(&mut push.env),
             Input::Scale(change) | Input::Update(change) => Some(&mut change.env),
@@ -180,16 +213,6 @@ impl Input {
     /// Whether it decides which release the group runs: of two such operations the later one wins.
     pub fn sets_release(&self) -> bool {
         matches!(self, Input::Push(_) | Input::Rollback { .. } | Input::DeleteGroup | Input::Delete)
-    }
-}
-
-/// Sets and removes variables.
-pub(crate) fn merge_env(env: &mut BTreeMap<String, String>, changes: &BTreeMap<String, Option<String>>) {
-    for (name, value) in changes {
-        match value {
-            Some(value) => drop(env.insert(name.clone(), value.clone())),
-            None => drop(env.remove(name)),
-        }
     }
 }
 
@@ -253,7 +276,7 @@ mod tests {
     #[test]
     fn a_request_is_known_again_without_its_values() {
         let id = |n| OperationId::mint(n, [1; 10]);
-        let env = |value: &str| Input::Env { env: [("A".to_owned(), Some(value.to_owned()))].into() };
+        let env = |value: &str| Input::Env { env: [("A".to_owned(), Some(value.into()))].into() };
         let first = Asked::new(id(1), env("secret"), None);
         let stored = first.blanked();
         let text = serde_json::to_string(&stored).unwrap();
@@ -262,6 +285,14 @@ mod tests {
         assert!(!stored.is_same(id(1), &Asked::new(id(2), env("other"), None)));
         assert!(!stored.is_same(id(1), &Asked::new(id(2), env("secret"), Some(Generation(1)))));
         assert_ne!(first.digest, Asked::new(id(2), env("secret"), None).digest);
+        let secret = |body: &str, mark: &str| {
+            let sealed = format!("tps1.00.{body}").parse().unwrap();
+            let given = Given::Secret(GivenSecret { sealed, mark: mark.into() });
+            Input::Env { env: [("A".to_owned(), Some(given))].into() }
+        };
+        let stored = Asked::new(id(1), secret("x", "m"), None).blanked();
+        assert!(stored.is_same(id(1), &Asked::new(id(2), secret("y", "m"), None)), "sealed anew");
+        assert!(!stored.is_same(id(1), &Asked::new(id(2), secret("x", "n"), None)), "another value");
         let earlier = Asked { digest: None, ..first };
         assert!(earlier.is_same(id(1), &Asked::new(id(2), env("secret"), None)));
     }

@@ -27,7 +27,7 @@ mod urls;
 pub use events::{Event, Events};
 pub(crate) use failure::Failure;
 use input::Asked;
-pub use input::{GroupChange, Input, Push};
+pub use input::{Given, GivenSecret, GroupChange, Input, Push};
 pub(crate) use job::Job;
 pub use job::Live;
 pub(crate) use logs::read as read_log;

@@ -1,12 +1,13 @@
 //! A push: reuse the release or build it, then roll it out; and going back to an earlier release.
 
 use super::apply::{AppPicture, LoadedGroup};
-use super::input::{Push, merge_env, merge_limits};
+use super::input::{Given, Push, merge_limits};
 use super::order::Change;
 use super::release::{self, ReleaseStatus};
 use super::{Failure, Job, Operations, urls_of};
 use crate::core::keys::{self, GroupRef};
 use crate::core::outcome::GroupGoal;
+use crate::vault::merge_env;
 use std::collections::{BTreeMap, BTreeSet};
 use towpath_plan::rollout::find_version;
 use towpath_store::{Expect, Write};
@@ -127,7 +128,7 @@ impl Operations {
         }
         self.write_app(job, push, picture, &mut writes);
         self.write_routes(picture, routes, &mut writes)?;
-        writes.push(self.group_write(job, push, picture, release));
+        writes.push(self.group_write(job, push, picture, release)?);
         let kept = picture.releases.iter().find(|kept| kept.spec.release == release);
         let status =
             ReleaseStatus { used_ms: now_ms, ..kept.map(|kept| kept.status.clone()).unwrap_or_default() };
@@ -213,7 +214,13 @@ impl Operations {
         Ok(())
     }
 
-    fn group_write(&self, job: &Job, push: &Push, picture: &AppPicture, release: Digest) -> Write {
+    fn group_write(
+        &self,
+        job: &Job,
+        push: &Push,
+        picture: &AppPicture,
+        release: Digest,
+    ) -> Result<Write, Failure> {
         let present = picture.group(&job.group);
         let mut spec = present.map_or_else(|| new_group(job, release), |group| group.spec.clone());
         let retry = present.is_some_and(|group| failed_before(group, release));
@@ -223,15 +230,23 @@ impl Operations {
         spec.release = release;
         spec.count = push.instances.unwrap_or(spec.count);
         spec.stopped = false;
-        merge_env(&mut spec.env, &push.env);
+        let fresh = self.core.mint_record_id();
+        let of = format!("group:{}", present.map_or(&fresh, |group| &group.record.id));
+        merge_env(&self.core, &mut spec.env, &of, job.app(), &push.env)?;
         merge_limits(&mut spec.limits, &push.limits);
         if retry {
             spec.restart += 1;
         }
-        match present {
+        Ok(match present {
             Some(group) => super::apply::put_group(group, &spec),
-            None => self.create(job.group.key(), &spec),
-        }
+            None => Write::Put {
+                key: job.group.key(),
+                id: fresh,
+                expect: Expect::Absent,
+                spec: serde_json::to_value(&spec).ok(),
+                status: None,
+            },
+        })
     }
 
     pub(super) fn create<S: serde::Serialize>(&self, key: Key, spec: &S) -> Write {
@@ -345,7 +360,12 @@ impl Operations {
 /// source is built once, whatever runs it.
 fn build_env(push: &Push) -> BTreeMap<String, String> {
     let given = push.env.iter().filter(|(name, _)| name.starts_with(BUILD_PREFIX));
-    given.filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect()
+    let plain = |given: &Option<Given>| match given {
+        Some(Given::Plain(value)) => Some(value.clone()),
+        // Refused when it was asked for: what a build sees ends in its output and its artifact.
+        Some(Given::Secret(_)) | None => None,
+    };
+    given.filter_map(|(name, value)| Some((name.clone(), plain(value)?))).collect()
 }
 
 fn new_group(job: &Job, release: Digest) -> GroupSpec {

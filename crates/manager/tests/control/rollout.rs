@@ -150,7 +150,7 @@ async fn a_cell_with_many_instances_gets_them_in_pages_of_one_revision() {
             spec.count = 300;
             spec.limits.memory = Some(towpath_types::ByteSize::mib(1));
             // Long enough that a page holds only a part.
-            spec.env.insert("LONG".into(), "x".repeat(3000));
+            spec.env.insert("LONG".into(), "x".repeat(3000).into());
         })
         .await;
     until("all are told", || cell.specs().len() == 300).await;

@@ -89,6 +89,8 @@ const TABLE: &[Row] = &[
     row("GET /v1/operations/{id}", "/v1/operations/{operation}", "", 200, READ),
     row("GET /v1/operations/{id}/events", "/v1/operations/{operation}/events", "", 200, READ),
     row("POST /v1/operations/{id}/cancel", "/v1/operations/{operation}/cancel", "", 409, WRITE),
+    row("GET /v1/secrets", "/v1/secrets", "", 200, OPERATE),
+    row("POST /v1/secrets/rotate", "/v1/secrets/rotate", "", 503, OPERATE),
     row("GET /v1/orgs", "/v1/orgs", "", 200, SIGNED_IN),
     row("GET /v1/orgs/{org}", "/v1/orgs/default", "", 200, READ),
     row("PUT /v1/orgs/{org}", "/v1/orgs/default", "{}", 412, OPERATE_ORG),

@@ -58,7 +58,7 @@ impl Checker<'_> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[expect(clippy::too_many_lines, reason = "one request for each endpoint, in the order in which they work")]
 async fn every_endpoint_that_changes_something_leaves_one_entry_and_no_secret() {
-    let platform = Platform::start().await;
+    let platform = Platform::start_with(crate::sealed::with_key).await;
     let api = platform.api();
     let mut checker = Checker { platform: &platform, seen: BTreeSet::new() };
     let digest = platform.upload("one").await;
@@ -154,6 +154,7 @@ async fn every_endpoint_that_changes_something_leaves_one_entry_and_no_secret() 
             "group.restart",
             "shop:base:",
         ),
+        ("POST /v1/secrets/rotate", at("/v1/secrets/rotate"), Value::Null, 200, "secrets.rotate", "keyring"),
         ("PUT /v1/lanes/{lane}", at("/v1/lanes/blue"), json!({}), 201, "lane.put", "blue"),
         ("DELETE /v1/lanes/{lane}", at("/v1/lanes/blue"), Value::Null, 204, "lane.delete", "blue"),
         (

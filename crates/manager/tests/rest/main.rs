@@ -32,6 +32,7 @@ mod push;
 mod quota;
 mod repeats;
 mod resources;
+mod sealed;
 mod secrets;
 mod stager;
 mod steps;

@@ -77,6 +77,7 @@ impl Pair {
             target: format!("/v1/apps/{name}"),
             headers: vec![("authorization".into(), format!("Bearer {}", self.platform.token))],
             body: "{}".into(),
+            sealed: None,
         }
     }
 

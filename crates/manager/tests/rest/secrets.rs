@@ -50,7 +50,10 @@ async fn values_are_gone_from_an_operation_as_soon_as_its_change_is_made_or_it_e
     assert!(!left.contains(SECRET), "{left}");
     assert!(left.contains("PASSWORD"), "names are told yet: {left}");
     let group = platform.fleet.group(&GroupRef::new(app("shop"), LaneName::base()));
-    assert_eq!((group.spec.env["PASSWORD"].as_str(), group.spec.env["KEY"].as_str()), (SECRET, SECRET));
+    assert_eq!(
+        (group.spec.env["PASSWORD"].plain(), group.spec.env["KEY"].plain()),
+        (Some(SECRET), Some(SECRET))
+    );
 }
 
 fn sep(path: &str) -> char {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
+use towpath_types::secret::Env;
 use towpath_types::spec::{Assignment, GroupSpec, GroupStatus, InstanceSettings, InstanceVersion, Wanted};
 use towpath_types::{ByteSize, Digest};
 
@@ -11,8 +12,12 @@ pub const DEFAULT_MEMORY: ByteSize = ByteSize::mib(512);
 
 /// Digest of settings: equal content, equal digest. What is absent or empty does not count, so that a setting that a later
 /// release of the platform adds, absent by default, makes no new version of everything that runs.
+///
+/// Of a secret its version counts, and not with which key it is sealed: a rotation of keys replaces nothing that runs.
 pub fn settings_digest(settings: &InstanceSettings) -> Digest {
     let mut text = String::new();
+    let env = settings.env.iter().map(|(name, value)| (name.clone(), value.without_seal())).collect();
+    let settings = InstanceSettings { env, ..settings.clone() };
     write_canonical(&serde_json::to_value(settings).unwrap_or_default(), &mut text);
     Digest::from_bytes(Sha256::digest(text.as_bytes()).into())
 }
@@ -40,10 +45,7 @@ fn write_canonical(value: &Value, to: &mut String) {
 }
 
 /// The version that a group's spec asks for, and the settings behind it.
-pub fn find_version(
-    spec: &GroupSpec,
-    app_env: &BTreeMap<String, String>,
-) -> (InstanceVersion, InstanceSettings) {
+pub fn find_version(spec: &GroupSpec, app_env: &Env) -> (InstanceVersion, InstanceSettings) {
     let mut env = app_env.clone();
     env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone())));
     let settings = InstanceSettings {
@@ -85,7 +87,7 @@ mod tests {
     fn digests_tell_content_apart_and_stay_the_same_over_releases_of_the_platform() {
         let digest = |settings: InstanceSettings| settings_digest(&settings);
         let env = |pairs: &[(&str, &str)]| InstanceSettings {
-            env: pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            env: pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).into())).collect(),
             ..InstanceSettings::default()
         };
         let limits = || Limits { memory: Some(ByteSize::mib(1)), ..Limits::default() };

@@ -153,7 +153,7 @@ async fn sync(bus: &Link, gate: &Gate, cell: CellId, state: &Mutex<State>, at_le
     let incarnation = lock(state).incarnation;
     loop {
         let epoch = lock(state).epoch;
-        let request = SyncRequest { cell, incarnation, cursor, at_least, epoch };
+        let request = SyncRequest { cell, incarnation, cursor, at_least, epoch, proof: None };
         let Ok(answer) = bus.request(subject::CELL_SYNC, encode(&request).into(), PAGE).await else {
             return false;
         };

@@ -34,6 +34,7 @@ pub(crate) const KEYS: &[Key] = &[
     one("manager.evict_after", "TOWPATH_MANAGER_EVICT_AFTER"),
     one("manager.weight", "TOWPATH_MANAGER_WEIGHT"),
     one("manager.protocol", "TOWPATH_MANAGER_PROTOCOL"),
+    one("manager.secrets_key_file", "TOWPATH_MANAGER_SECRETS_KEY_FILE"),
     Key { path: "gateway.listen", env: "TOWPATH_GATEWAY_LISTEN", list: true },
     one("gateway.workers", "TOWPATH_GATEWAY_WORKERS"),
     one("gateway.admin", "TOWPATH_GATEWAY_ADMIN"),

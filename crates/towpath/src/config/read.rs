@@ -32,7 +32,7 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
     let table = |name| top.table(name).unwrap_or_else(|| Fields::of(source, &problems, name, &empty));
     let bus = table("bus");
     let store = table("store");
-    let (evict_after, weight, protocol) = manager(&table("manager"));
+    let (evict_after, weight, protocol, secrets_key_file) = manager(&table("manager"));
     let settings = Settings {
         data_dir: data_dir(&top, machine),
         domain: domain(&top),
@@ -49,6 +49,7 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
         weight,
         identity: identity::read(&table("logins"), &table("audit")),
         protocol,
+        secrets_key_file,
         rollout: rollout(&table("rollout")),
         gateway: gateway(&table("gateway")),
         cell: cell(role, &table("cell")),
@@ -139,7 +140,7 @@ fn proxies(fields: &Fields<'_>) -> Vec<NetBlock> {
     texts.iter().filter_map(read).collect()
 }
 
-fn manager(fields: &Fields<'_>) -> (Option<Millis>, Option<f32>, Option<u16>) {
+fn manager(fields: &Fields<'_>) -> (Option<Millis>, Option<f32>, Option<u16>, Option<PathBuf>) {
     let evict_after = fields.parsed::<Millis>("evict_after");
     if evict_after.is_some_and(|time| time.0 < 3_000) {
         fields.wrong("evict_after", "it is shorter than 3s", "heartbeats come every 2s");
@@ -153,8 +154,9 @@ fn manager(fields: &Fields<'_>) -> (Option<Millis>, Option<f32>, Option<u16>) {
         let right = format!("this build speaks {OLDEST} and {PROTOCOL}");
         fields.wrong("protocol", "it is not a protocol of this build", &right);
     }
+    let secrets_key_file = fields.text("secrets_key_file").map(PathBuf::from);
     fields.refuse_rest();
-    (evict_after, weight, protocol)
+    (evict_after, weight, protocol, secrets_key_file)
 }
 
 fn rollout(fields: &Fields<'_>) -> RolloutSettings {

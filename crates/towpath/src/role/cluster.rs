@@ -41,7 +41,7 @@ async fn start_manager(run: &Run, layout: &Layout) -> Outcome<towpath_manager::M
     .map_err(|error| failures::store("PostgreSQL", &error))?;
     let store: Arc<dyn Store> = Arc::new(store);
     let gateway_url = services::configured_gateway_url(&run.settings);
-    services::manager(&run.settings, layout, gateway_url, store, bus, "--listen").await
+    services::manager(&run.settings, layout, gateway_url, store, bus, ("--listen", false)).await
 }
 
 /// `towpath gateway`.

@@ -34,6 +34,11 @@ impl Layout {
         self.root.join("cell-token")
     }
 
+    /// The keys of secrets.
+    pub(super) fn secrets_key(&self) -> PathBuf {
+        self.root.join("secrets.key")
+    }
+
     /// A part that nobody else may enter; made if it is not there.
     pub(super) fn closed(&self, name: &str) -> Outcome<PathBuf> {
         self.part(name, 0o700)

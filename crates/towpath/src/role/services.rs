@@ -65,14 +65,14 @@ pub(super) async fn gateway(settings: &Settings, data_dir: PathBuf, bus: Arc<dyn
     Gateway::start(checked, Some(bus)).await.map_err(|error| failures::gateway(&error, settings))
 }
 
-/// Starts the manager. `gateway_url` is for URLs that are shown.
+/// Starts the manager. `gateway_url` is for URLs that are shown. `alone`: it is the only one, and makes its own key for secrets.
 pub(super) async fn manager(
     settings: &Settings,
     layout: &Layout,
     gateway_url: String,
     store: Arc<dyn Store>,
     bus: Arc<dyn Bus>,
-    flag: &str,
+    (flag, alone): (&str, bool),
 ) -> Outcome<Manager> {
     let mut manager = ManagerSettings::new(layout.closed("manager")?);
     manager.listen = settings.api.listen;
@@ -81,6 +81,9 @@ pub(super) async fn manager(
     manager.gateway_url = gateway_url;
     manager.first_token_file = Some(layout.token());
     manager.cell_token_file = Some(layout.cell_token());
+    let own_key = (alone && settings.secrets_key_file.is_none()).then(|| layout.secrets_key());
+    manager.make_secrets_key = own_key.is_some();
+    manager.secrets_key_file = settings.secrets_key_file.clone().or(own_key);
     if let Some(limit) = settings.api.max_upload {
         manager.limits.blobs.source = limit;
     }

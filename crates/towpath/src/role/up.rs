@@ -58,7 +58,8 @@ async fn start(settings: &Settings, layout: &Layout, fresh: bool) -> Outcome<Pla
     let gateway = services::gateway(settings, layout.closed("gateway")?, bus.clone()).await?;
     let gateway_url = services::local_url(services::first_address(&gateway)?);
     let shown = settings.gateway.url.clone().unwrap_or_else(|| gateway_url.clone());
-    let manager = services::manager(settings, layout, shown, store, bus.clone(), "--api-listen").await?;
+    let manager =
+        services::manager(settings, layout, shown, store, bus.clone(), ("--api-listen", true)).await?;
     let api = services::local_url(manager.api_address());
     let for_instances = settings.cell.gateway_url.clone().unwrap_or(gateway_url);
     let cell_dir = layout.cell(fresh)?;

@@ -159,7 +159,7 @@ async fn sync(bus: &dyn Bus, cell: &Mutex<LightCell>, told: Told) -> bool {
         let request = {
             let cell = lock(cell);
             let (id, incarnation, epoch) = (cell.id, cell.incarnation, cell.epoch);
-            SyncRequest { cell: id, incarnation, cursor, at_least: told.at_least, epoch }
+            SyncRequest { cell: id, incarnation, cursor, at_least: told.at_least, epoch, proof: None }
         };
         let Ok(answer) = bus.request(subject::CELL_SYNC, encode(&request).into(), PAGE).await else {
             return false;

@@ -17,7 +17,7 @@ use towpath_types::{AppName, LaneName};
 /// Arguments of `env`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  towpath env shop --show\n  towpath env set shop LEVEL=debug\n  towpath env set shop LEVEL=debug --lane blue\n  towpath env unset shop LEVEL\n\nA change replaces the instances, one after the other, without losing a request."
+    after_help = "Examples:\n  towpath env shop --show\n  towpath env set shop LEVEL=debug\n  towpath env set shop LEVEL=debug --lane blue\n  towpath env unset shop LEVEL\n\nA change replaces the instances, one after the other, without losing a request.\nValues that nobody is to see: towpath secrets set."
 )]
 pub(crate) struct EnvArgs {
     /// App whose variables are listed
@@ -65,16 +65,16 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct Target {
+pub(super) struct Target {
     /// App
-    app: AppName,
+    pub(super) app: AppName,
     /// Only in this lane; in all lanes if absent
     #[arg(short, long, value_name = "LANE")]
-    lane: Option<LaneName>,
+    pub(super) lane: Option<LaneName>,
 }
 
 impl Target {
-    fn path(&self) -> String {
+    pub(super) fn path(&self) -> String {
         match &self.lane {
             Some(lane) => format!("/v1/apps/{}/env?lane={lane}", self.app),
             None => format!("/v1/apps/{}/env", self.app),
@@ -111,14 +111,15 @@ impl EnvArgs {
 }
 
 /// A name that is not set is most likely a slip, and instances would be replaced for nothing.
-async fn check_known(context: &Context, target: &Target, names: &[String]) -> Outcome {
+pub(super) async fn check_known(context: &Context, target: &Target, names: &[String]) -> Outcome {
     let found = context.api.get(&target.path()).await;
     let found = context.app_hint(target.app.as_str(), found).await?;
-    let env = at(&found, "env").and_then(Value::as_object);
-    let Some(unknown) = names.iter().find(|name| env.is_none_or(|env| !env.contains_key(*name))) else {
+    let (env, secrets) = (at(&found, "env"), at(&found, "secrets"));
+    let both = [env, secrets].into_iter().flatten().filter_map(Value::as_object);
+    let known: Vec<&str> = both.flatten().map(|(name, _)| name.as_str()).collect();
+    let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) else {
         return Ok(());
     };
-    let known: Vec<&str> = env.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     let place = target.lane.as_ref().map_or(String::new(), |lane| format!(" in lane {lane} alone"));
     let what = format!("{} has no variable {unknown}{place}; nothing was changed", target.app);
     let hint = did_you_mean(unknown, known.iter().copied());
@@ -146,6 +147,9 @@ async fn list(context: &Context, target: &Target, show: bool) -> Outcome {
         let cell = if show { Cell::new(value) } else { Cell::new("•••").style(Style::Dim) };
         table.row([Cell::new(name), cell]);
     }
+    for (name, _) in at(&found, "secrets").and_then(Value::as_object).into_iter().flatten() {
+        table.row([Cell::new(name), Cell::new("(secret)").style(Style::Dim)]);
+    }
     if table.is_empty() {
         let place = target.lane.as_ref().map_or(String::new(), |lane| format!(" in lane {lane} alone"));
         context.screen.note(format!("No variables are set for {}{place}", target.app));
@@ -154,7 +158,7 @@ async fn list(context: &Context, target: &Target, show: bool) -> Outcome {
     context.screen.write(&table.shown(&context.screen))
 }
 
-async fn change(
+pub(super) async fn change(
     context: &Context,
     target: &Target,
     change: Map<String, Value>,

@@ -217,7 +217,9 @@ async fn failure(context: &Context, followed: &Followed, deed: &Deed) -> Failure
     let waits = text(operation, "verb") != "push" || served.is_empty();
     let seen = hint::Seen { code, message: &message, app, lane, serving: &serving, waits };
     let exit = match code {
-        "no_room" | "store_unavailable" | "storage_full" | "busy" => Exit::Unavailable,
+        "no_room" | "secrets_unavailable" | "store_unavailable" | "storage_full" | "busy" => {
+            Exit::Unavailable
+        }
         _ => Exit::Failed,
     };
     let failure = match hint::hint(seen) {

@@ -218,6 +218,15 @@ fn identity_can_be_followed() {
 }
 
 #[test]
+fn secrets_can_be_followed() {
+    let reader = Reader::new();
+    reader.has("shop");
+    reader.follows("docs/guide/secrets.md", "");
+    let status = reader.up.towpath(&["secrets", "status", "-o", "json"]).ok().json();
+    assert_eq!(status["keys"].as_array().unwrap().len(), 2, "it was rotated: {status}");
+}
+
+#[test]
 fn the_api_can_be_followed() {
     Reader::new().follows("docs/guide/api.md", "");
 }

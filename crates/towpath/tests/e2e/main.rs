@@ -30,6 +30,7 @@ mod managers;
 mod pushes;
 mod real_world;
 mod run_cluster;
+mod secrets;
 mod startup;
 mod store_faults;
 mod store_gone;

@@ -63,6 +63,10 @@ impl ProcessDriver {
     }
 
     fn launch(&self, start: &StartRequest) -> Launch {
+        let mut env = start.env.clone();
+        for (name, value) in &start.secrets {
+            env.entry(name.clone()).or_insert_with(|| value.expose().to_owned());
+        }
         Launch {
             mode: Mode::Instance {
                 control: self.control_dir(start.instance),
@@ -72,7 +76,7 @@ impl ProcessDriver {
             program: "/bin/sh".into(),
             args: vec!["-c".into(), start.command.clone().into()],
             dir: self.app_dir(start.instance),
-            env: start.env.clone(),
+            env,
             user: start.user,
             files: start.files,
             processes: start.processes,

@@ -1,13 +1,14 @@
 //! Bodies that nobody would write: read as every type that the API takes, they are taken or refused with fields, and nothing
 //! else happens.
 
-use super::super::apps::{AppBody, EnvBody, Patch};
+use super::super::apps::{AppBody, Patch};
 use super::super::explain::ExplainBody;
 use super::super::groups::GroupBody;
 use super::super::lanes::{LaneBody, SpaceBody};
 use super::super::releases::{PushBody, RollbackBody};
 use super::super::routes::RouteBody;
 use super::super::tokens::TokenBody;
+use super::super::variables::EnvBody;
 use super::{Checked, read_checked};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -53,6 +54,7 @@ const KEYS: &[&str] = &[
     "role",
     "routes",
     "source",
+    "secret",
     "sticky",
     "stopped",
     "timeouts",

@@ -6,12 +6,13 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use towpath_bus::{Bus, Message};
+use towpath_secrets::Recipient;
 use towpath_types::load::{HostLoad, InstanceLoad};
 use towpath_types::spec::Wanted;
 use towpath_types::{CellId, Digest, Incarnation, InstanceId, Place, Revision};
 use towpath_wire::cell::{
-    CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState, SyncPage,
-    SyncRequest,
+    CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState,
+    PlainSecrets, SyncPage, SyncRequest,
 };
 use towpath_wire::{decode, encode, subject};
 
@@ -32,6 +33,10 @@ struct State {
     desired: Revision,
     epoch: u64,
     specs: BTreeMap<InstanceId, InstanceSpec>,
+    /// SHA-256 of the cells' token, if it has one.
+    token: Option<Digest>,
+    secrets: PlainSecrets,
+    withheld: BTreeMap<InstanceId, String>,
     states: BTreeMap<InstanceId, (InstanceState, Instant2, u32)>,
     scripts: BTreeMap<Digest, Script>,
     muted: bool,
@@ -74,6 +79,17 @@ impl FakeCell {
     /// How instances of a release behave from now on.
     pub(crate) fn script(&self, release: Digest, script: Script) {
         self.state.lock().unwrap().scripts.insert(release, script);
+    }
+
+    /// It knows a cells' token from now on, and asks for secrets with it.
+    pub(crate) fn trust(&self, token: Option<Digest>) {
+        self.state.lock().unwrap().token = token;
+    }
+
+    /// The secrets that it was given, and those that were kept from it.
+    pub(crate) fn secrets(&self) -> (PlainSecrets, BTreeMap<InstanceId, String>) {
+        let state = self.state.lock().unwrap();
+        (state.secrets.clone(), state.withheld.clone())
     }
 
     /// Says nothing and hears nothing any more, or again.
@@ -186,12 +202,17 @@ async fn obey(bus: &dyn Bus, state: &Mutex<State>, message: Message) {
 }
 
 async fn sync(bus: &dyn Bus, cell: CellId, state: &Mutex<State>, at_least: Revision) -> bool {
+    let (mut secrets, mut withheld) = (PlainSecrets::new(), BTreeMap::new());
     let mut specs = BTreeMap::new();
     let mut cursor = None;
     let (mut revision, mut epoch) = (None, 0);
     loop {
         let obeyed = state.lock().unwrap().epoch;
-        let request = SyncRequest { cell, incarnation: Incarnation(1), cursor, at_least, epoch: obeyed };
+        let mut request =
+            SyncRequest { cell, incarnation: Incarnation(1), cursor, at_least, epoch: obeyed, proof: None };
+        let (who, token) = (request.who(), state.lock().unwrap().token);
+        let recipient = token.map(|token| Recipient::new(token).unwrap());
+        request.proof = recipient.as_ref().map(|recipient| recipient.proof(&who));
         let answer = bus.request(subject::CELL_SYNC, encode(&request).into(), Duration::from_secs(2)).await;
         let Ok(answer) = answer else { return false };
         let page: SyncPage = decode(&answer).unwrap();
@@ -200,6 +221,13 @@ async fn sync(bus: &dyn Bus, cell: CellId, state: &Mutex<State>, at_least: Revis
             return false;
         }
         epoch = page.epoch.max(epoch);
+        if let (Some(recipient), Some(parcel)) = (recipient, &page.parcel) {
+            // What a stranger has made is as good as nothing.
+            if let Ok(plain) = recipient.open(&who, parcel) {
+                secrets.append(&mut serde_json::from_str(plain.expose()).unwrap());
+            }
+        }
+        withheld.extend(page.withheld);
         specs.extend(page.instances.into_iter().map(|spec| (spec.instance, spec)));
         cursor = page.next;
         if cursor.is_none() {
@@ -217,7 +245,7 @@ async fn sync(bus: &dyn Bus, cell: CellId, state: &Mutex<State>, at_least: Revis
         state.states.remove(&id);
         state.stopped.push(id);
     }
-    state.specs = specs;
+    (state.specs, state.secrets, state.withheld) = (specs, secrets, withheld);
     true
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Fleet {
 pub(crate) fn settings(dir: &Path) -> ManagerSettings {
     let mut settings = ManagerSettings::new(dir.join("manager"));
     settings.listen = "127.0.0.1:0".parse().unwrap();
+    // Of the start before, if that had one.
+    settings.secrets_key_file = Some(dir.join("secrets.key")).filter(|file| file.exists());
     settings
 }
 
@@ -119,7 +121,7 @@ impl Fleet {
             region: String::new(),
             count,
             release: release(1),
-            env: [("GROUP".to_owned(), "1".to_owned())].into(),
+            env: [("GROUP".to_owned(), "1".into())].into(),
             limits: Default::default(),
             health: None,
             restart: 0,

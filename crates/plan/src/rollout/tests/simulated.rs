@@ -90,7 +90,7 @@ fn random_change(world: &mut World) {
         4 => world.change(|spec| spec.restart += 1),
         5 => {
             let value = world.rng.below(3).to_string();
-            world.change(|spec| drop(spec.env.insert("A".into(), value)));
+            world.change(|spec| drop(spec.env.insert("A".into(), value.into())));
         }
         6 => world.change(|spec| spec.stopped = !spec.stopped),
         _ => world.change(|spec| spec.release = release(1)),

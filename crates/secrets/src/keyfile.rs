@@ -1,0 +1,196 @@
+//! The file that holds the keys: one a line, newest first; `#` begins a comment.
+
+use crate::keyring::{KEY, Key, Keyring};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// How a line begins.
+const WORD: &str = "towpath-key-1 ";
+
+/// Why a key file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// It cannot be read or written.
+    #[error("the key file {} cannot be used", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A line is no key. The line itself is not told: it may be most of one.
+    #[error("line {line} of the key file {} is not `towpath-key-1` and 64 hex digits", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// It has no key.
+    #[error("the key file {} has no key in it", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Others can read it.
+    #[error("the key file {} can be read by others (mode {mode:o}); chmod 600 it", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The system gave no randomness.
+    #[error("no key could be made")]
+    NoKey,
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> KeyFileError {
+    move |source| KeyFileError::Io { path: path.to_owned(), source }
+}
+
+/// Reads the keys. `Ok(None)` = there is no such file.
+pub fn load(path: &Path) -> Result<Option<Keyring>, KeyFileError> {
+    let about = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        about => about.map_err(io_error(path))?,
+    };
+    let mode = about.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(KeyFileError::Open { path: path.to_owned(), mode });
+    }
+    let text = Zeroizing::new(fs::read_to_string(path).map_err(io_error(path))?);
+    let mut keys = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let bytes = line.strip_prefix(WORD).and_then(read_hex);
+        let bytes = bytes.ok_or_else(|| KeyFileError::Line { path: path.to_owned(), line: index + 1 })?;
+        keys.push(Key::from_bytes(*bytes));
+    }
+    if keys.is_empty() {
+        return Err(KeyFileError::Empty { path: path.to_owned() });
+    }
+    Ok(Some(Keyring::new(keys)))
+}
+
+fn read_hex(text: &str) -> Option<Zeroizing<[u8; KEY]>> {
+    let text = text.trim();
+    if text.len() != 2 * KEY || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut bytes = Zeroizing::new([0; KEY]);
+    for (byte, at) in bytes.iter_mut().zip((0..text.len()).step_by(2)) {
+        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+fn line_of(key: &Key) -> Zeroizing<String> {
+    let mut line = Zeroizing::new(String::with_capacity(WORD.len() + 2 * KEY + 1));
+    line.push_str(WORD);
+    for byte in key.bytes() {
+        for half in [byte >> 4, byte & 15] {
+            line.push(char::from_digit(u32::from(half), 16).unwrap_or('0'));
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// Makes a file with one new key; never over one that is there.
+pub fn create(path: &Path) -> Result<Keyring, KeyFileError> {
+    let key = Key::generate().map_err(|_| KeyFileError::NoKey)?;
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io_error(path))?;
+    let written = file.write_all(line_of(&key).as_bytes()).and_then(|()| file.sync_all());
+    if let Err(error) = written {
+        let _ = fs::remove_file(path);
+        return Err(io_error(path)(error));
+    }
+    sync_parent(path);
+    Ok(Keyring::new(vec![key]))
+}
+
+/// Puts a new key before the others; the file is whole at any moment.
+pub fn prepend(path: &Path) -> Result<Keyring, KeyFileError> {
+    load(path)?.ok_or_else(|| io_error(path)(io::ErrorKind::NotFound.into()))?;
+    let old = Zeroizing::new(fs::read_to_string(path).map_err(io_error(path))?);
+    let key = Key::generate().map_err(|_| KeyFileError::NoKey)?;
+    let new = path.with_extension("new");
+    let _ = fs::remove_file(&new);
+    let written = (|| {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let owner = fs::metadata(path)?;
+        // The platform may run as another user than whoever adds the key.
+        let _ = std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()));
+        file.write_all(line_of(&key).as_bytes())?;
+        file.write_all(old.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    })();
+    if let Err(error) = written {
+        let _ = fs::remove_file(&new);
+        return Err(io_error(path)(error));
+    }
+    sync_parent(path);
+    load(path)?.ok_or_else(|| io_error(path)(io::ErrorKind::NotFound.into()))
+}
+
+/// So that the name is there after a power cut, too.
+fn sync_parent(path: &Path) {
+    if let Some(parent) = path.parent()
+        && let Ok(dir) = File::open(parent)
+    {
+        let _ = dir.sync_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn keys_are_made_added_and_read_newest_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secrets.key");
+        assert!(load(&path).unwrap().is_none());
+        let first = create(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(create(&path).is_err(), "never over one that is there");
+        let both = prepend(&path).unwrap();
+        assert_eq!(both.keys().len(), 2);
+        assert_eq!(both.keys()[1].id(), first.newest().unwrap().id());
+        let again = load(&path).unwrap().unwrap();
+        assert_eq!(again.newest().unwrap().id(), both.newest().unwrap().id());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secrets.key");
+        let write = |text: &str, mode: u32| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let hex = "ab".repeat(31);
+        write(&format!("# ours\n\ntowpath-key-1 {hex}zz\n"), 0o600);
+        let error = load(&path).unwrap_err().to_string();
+        assert!(error.contains("line 3") && !error.contains("abab"), "{error}");
+        write("# none\n", 0o600);
+        assert!(matches!(load(&path), Err(KeyFileError::Empty { .. })));
+        write(&format!("towpath-key-1 {hex}ab\n"), 0o640);
+        assert!(matches!(load(&path), Err(KeyFileError::Open { mode: 0o640, .. })));
+        write(&format!("  towpath-key-1 {hex}ab\n"), 0o400);
+        assert_eq!(load(&path).unwrap().unwrap().keys().len(), 1);
+    }
+}
