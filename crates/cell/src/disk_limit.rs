@@ -115,4 +115,40 @@ mod tests {
         std::fs::remove_file(dir.path().join("near")).unwrap();
         assert_eq!(watch.changed().await, Standing::Fine);
     }
+
+    #[tokio::test]
+    async fn things_without_content_count_too() {
+        use std::os::unix::fs::symlink;
+        type Make = fn(&std::path::Path);
+        let kinds: [Make; 4] = [
+            |at| drop(std::fs::File::create(at).unwrap()),
+            |at| symlink("nowhere", at).unwrap(),
+            |at| std::fs::create_dir(at).unwrap(),
+            |at| {
+                rustix::fs::mknodat(
+                    rustix::fs::CWD,
+                    at,
+                    rustix::fs::FileType::Fifo,
+                    rustix::fs::Mode::RUSR,
+                    0,
+                )
+                .unwrap()
+            },
+        ];
+        for make in kinds {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("release")).unwrap();
+            for n in 0..50 {
+                make(&dir.path().join(format!("release/{n}")));
+            }
+            let base = measure(dir.path().to_owned()).await;
+            assert!(base >= 50 * 4096, "{base}");
+            let mut watch =
+                DiskWatch::start(Looks::new(Duration::from_millis(5)), dir.path().to_owned(), base, 1 << 20);
+            for n in 0..300 {
+                make(&dir.path().join(n.to_string()));
+            }
+            while !matches!(watch.changed().await, Standing::Over(used) if used > 1 << 20) {}
+        }
+    }
 }

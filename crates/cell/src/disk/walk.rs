@@ -201,7 +201,11 @@ impl Visit for Own {
     }
 }
 
-/// Bytes that a tree takes on the disk, a file with several names once. What cannot be read counts as nothing; where another
+/// What an inode counts at least, in bytes. Empty files take no blocks, but a file system has only so many inodes: so every
+/// limit in bytes is a limit of inodes too, no more than one for each 4 KiB of it.
+const INODE: u64 = 4096;
+
+/// Bytes that a tree takes on the disk, [`INODE`] at least for each thing in it, a file with several names once. What cannot be read counts as nothing; where another
 /// process moves directories about, what was seen so far counts.
 pub(crate) fn tree_size(tree: &Path) -> u64 {
     let mut measure = Measure::default();
@@ -245,5 +249,5 @@ impl Visit for Measure {
 }
 
 fn blocks(about: &Stat) -> u64 {
-    u64::try_from(about.st_blocks).unwrap_or(0).saturating_mul(512)
+    u64::try_from(about.st_blocks).unwrap_or(0).saturating_mul(512).max(INODE)
 }
