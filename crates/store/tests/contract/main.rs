@@ -9,6 +9,7 @@
 
 mod concurrency;
 mod feed;
+mod identity;
 mod managers;
 mod model;
 mod postgres_only;
@@ -67,6 +68,12 @@ contract! {
     managers::a_newer_incarnation_supersedes,
     managers::the_epoch_rises_with_every_change_of_ownership,
     managers::the_epoch_is_raised_above_one_that_was_heard_of,
+    identity::every_kind_comes_back_as_it_was,
+    identity::what_is_of_an_org_is_found_and_goes_without_that_of_others,
+    identity::an_entry_is_there_with_its_change_or_not_at_all,
+    identity::the_log_is_read_newest_first_and_cut_behind_while_it_grows,
+    identity::a_session_is_made_only_for_the_password_that_was_looked_at,
+    identity::of_claims_at_the_same_time_one_comes_first,
     concurrency::concurrent_commits_have_revisions_of_their_own,
     concurrency::compare_and_set_loses_no_update,
     concurrency::one_conflict_does_not_harm_others,
