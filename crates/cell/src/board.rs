@@ -138,6 +138,10 @@ impl Card {
             load: load(self.usage, memory_limit(&self.spec).0),
             memory_bytes: self.usage.memory,
             pid: self.started.as_ref().map_or(0, |started| started.app.pid),
+            memory_limit: match self.state {
+                InstanceState::Draining | InstanceState::Stopping => memory_limit(&self.spec).0,
+                _ => 0,
+            },
         }
     }
 }

@@ -121,6 +121,14 @@ pub struct InstanceReport {
     pub memory_bytes: u64,
     /// Process id on the cell's machine, 0 if none.
     pub pid: u32,
+    /// Memory that it may use as long as it is there, bytes: told of those that end, which nothing else speaks of any more.
+    /// 0 = not told.
+    #[serde(default, skip_serializing_if = "is_untold")]
+    pub memory_limit: u64,
+}
+
+fn is_untold(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// Something about what the cell should run has changed.

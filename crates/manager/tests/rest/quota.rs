@@ -1,12 +1,13 @@
 //! Quotas: whoever comes at the same time, an org gets no more than it may have.
 
-use crate::client::{Client, Platform};
+use crate::client::{Client, Platform, push_of};
+use crate::fleet::{Script, until_async};
 use crate::identity::token;
 use futures::future::join_all;
 use http::StatusCode;
 use serde_json::{Value, json};
 use towpath_manager::core::keys::{self, GroupRef};
-use towpath_types::{AppRef, LaneName, SpaceRef};
+use towpath_types::{AppRef, Digest, LaneName, SpaceRef};
 
 /// A stopped group of an org, as if it had been pushed before. Stopped, so that nothing has to be placed for it.
 async fn group(platform: &Platform, org: &str, app: &str, count: u32) {
@@ -105,7 +106,7 @@ async fn lanes_routes_memory_and_pushes_are_counted_and_one_org_does_not_use_ano
     assert_eq!(refused(more).await, ["quota.memory"]);
     let stop = operator.patch("/v1/apps/shop/groups/base?org=acme", json!({"stopped": true})).await;
     platform.end_of(&stop).await;
-    assert_eq!(usage(&operator, "acme").await["instances"], 0);
+    until_async("they have ended", async || usage(&operator, "acme").await["instances"] == 0).await;
     operator.put("/v1/orgs/acme/quota", json!({"instances": 2})).await;
     let start = operator.patch("/v1/apps/shop/groups/base?org=acme", json!({"stopped": false})).await;
     assert_eq!(refused(start).await, ["quota.instances"]);
@@ -149,4 +150,88 @@ async fn what_wants_no_route_is_not_refused_for_one() {
     let changed = operator.put("/v1/apps/shop?org=acme", json!({"env": {"A": "1"}})).await;
     assert_eq!(changed.status, StatusCode::OK, "{}", changed.text());
     assert_eq!(operator.put("/v1/apps/other?org=acme", json!({})).await.code(), "quota_exceeded");
+}
+
+/// An app of `acme` that runs one instance of 1 GiB; its release.
+async fn running(platform: &Platform, app: &str) -> Digest {
+    let mut push = push_of(platform.upload("hello").await);
+    push["limits"] = json!({"memory": "1G"});
+    let accepted = platform.api().post(&format!("/v1/apps/{app}/releases?org=acme"), push).await;
+    let done = platform.end_of(&accepted).await;
+    assert_eq!(done["phase"], "succeeded", "{done}");
+    done["release"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_failed_frees_nothing_of_what_runs() {
+    let platform = Platform::start().await;
+    let operator = platform.api();
+    operator.put("/v1/orgs/acme", json!({})).await;
+    operator.put("/v1/orgs/acme/quota", json!({"memory": "2G", "instances": 5})).await;
+    let release = running(&platform, "shop").await;
+    group(&platform, "acme", "other", 1).await;
+    let other = async || {
+        let body = json!({"stopped": false, "limits": {"memory": "1025M"}});
+        operator.patch("/v1/apps/other/groups/base?org=acme", body).await
+    };
+    platform.cell.script(release, Script::Crash);
+    for change in
+        [json!({"limits": {"memory": "8M"}}), json!({"limits": {"memory": "9M"}, "env": {"A": "1"}})]
+    {
+        let accepted = operator.patch("/v1/apps/shop/groups/base?org=acme", change).await;
+        let id = accepted.json()["id"].as_str().unwrap().to_owned();
+        // At no moment on its way, nor after it.
+        let failed = loop {
+            assert_eq!(usage(&operator, "acme").await["memory"], "1G");
+            assert_eq!(other().await.fields(), ["quota.memory"]);
+            let now = operator.get(&format!("/v1/operations/{id}")).await.json();
+            if now["phase"] == "failed" || now["phase"] == "succeeded" {
+                break now;
+            }
+        };
+        assert_eq!(failed["phase"], "failed", "{failed}");
+        assert_eq!(usage(&operator, "acme").await["memory"], "1G");
+        assert_eq!(other().await.fields(), ["quota.memory"]);
+    }
+    // More instances are instances of what runs.
+    let many = operator
+        .patch("/v1/apps/shop/groups/base?org=acme", json!({"count": 3, "limits": {"memory": "7M"}}))
+        .await;
+    assert_eq!(many.fields(), ["quota.memory"]);
+    // What proves itself counts by itself.
+    platform.cell.script(release, Script::Ready);
+    let less =
+        operator.patch("/v1/apps/shop/groups/base?org=acme", json!({"limits": {"memory": "100M"}})).await;
+    assert_eq!(platform.end_of(&less).await["phase"], "succeeded");
+    until_async("the earlier one is gone", async || usage(&operator, "acme").await["memory"] == "100M").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_takes_long_to_stop_counts_until_it_has() {
+    let platform = Platform::start().await;
+    let operator = platform.api();
+    operator.put("/v1/orgs/acme", json!({})).await;
+    operator.put("/v1/orgs/rival", json!({})).await;
+    operator.put("/v1/orgs/acme/quota", json!({"memory": "2G", "instances": 1})).await;
+    running(&platform, "shop").await;
+    platform.cell.linger(true);
+    let patch = async |body: Value| operator.patch("/v1/apps/shop/groups/base?org=acme", body).await;
+    let used = async |instances: u64, memory: &str| {
+        let usage = usage(&operator, "acme").await;
+        usage["instances"] == instances && usage["memory"] == memory
+    };
+    let stopped = patch(json!({"stopped": true})).await;
+    assert_eq!(platform.end_of(&stopped).await["phase"], "succeeded");
+    until_async("it is told to stop", async || !platform.cell.stopped().is_empty()).await;
+    until_async("the cell says that it ends", async || used(1, "1G").await).await;
+    let again = patch(json!({"stopped": false})).await;
+    assert_eq!(again.fields(), ["quota.instances"], "{}", again.text());
+    assert!(again.text().contains("used 1, asked for 1 more, limit 1"), "{}", again.text());
+    assert_eq!(usage(&operator, "rival").await["instances"], 0);
+    // Nor does it help to delete the app.
+    platform.end_of(&operator.delete("/v1/apps/shop?org=acme").await).await;
+    assert!(used(1, "1G").await);
+    platform.cell.linger(false);
+    until_async("it has ended", async || used(0, "0").await).await;
+    running(&platform, "shop").await;
 }

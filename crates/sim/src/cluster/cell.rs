@@ -256,6 +256,7 @@ impl State {
                 load: InstanceLoad::default(),
                 memory_bytes: 0,
                 pid: 1,
+                memory_limit: 0,
             })
         };
         CellAnnounce {

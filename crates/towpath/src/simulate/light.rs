@@ -143,6 +143,7 @@ fn report_of(spec: InstanceSpec) -> InstanceReport {
         load: InstanceLoad::default(),
         memory_bytes: 0,
         pid: 1,
+        memory_limit: 0,
     }
 }
 

@@ -30,6 +30,7 @@ fn announce(seq: u64, instances: &[(u8, InstanceState)]) -> CellAnnounce {
         load: InstanceLoad::default(),
         memory_bytes: 0,
         pid: 1,
+        memory_limit: 0,
     };
     CellAnnounce {
         cell: cell(1),

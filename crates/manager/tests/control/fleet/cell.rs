@@ -49,6 +49,10 @@ struct State {
     memory: u64,
     /// Instances stopped because they were no more in the set.
     stopped: Vec<InstanceId>,
+    /// Instances take long to stop.
+    lingers: bool,
+    /// Those that were told to stop, and have not.
+    ending: BTreeMap<InstanceId, InstanceSpec>,
 }
 
 type Instant2 = Option<Instant>;
@@ -123,7 +127,16 @@ impl FakeCell {
         self.state.lock().unwrap().specs.values().cloned().collect()
     }
 
-    /// What it stopped since it was no more in the set.
+    /// Whether instances that are told to stop take long, until this says otherwise.
+    pub(crate) fn linger(&self, lingers: bool) {
+        let mut state = self.state.lock().unwrap();
+        state.lingers = lingers;
+        if !lingers {
+            state.ending.clear();
+        }
+    }
+
+    /// Those that were stopped.
     pub(crate) fn stopped(&self) -> Vec<InstanceId> {
         self.state.lock().unwrap().stopped.clone()
     }
@@ -244,6 +257,9 @@ async fn sync(bus: &dyn Bus, cell: CellId, state: &Mutex<State>, at_least: Revis
     for id in gone {
         state.states.remove(&id);
         state.stopped.push(id);
+        if let Some(spec) = state.specs.get(&id).filter(|_| state.lingers).cloned() {
+            state.ending.insert(id, spec);
+        }
     }
     (state.specs, state.secrets, state.withheld) = (specs, secrets, withheld);
     true
@@ -286,10 +302,9 @@ fn live(state: &Mutex<State>) -> bool {
 fn announce(cell: CellId, state: &Mutex<State>) -> CellAnnounce {
     let mut state = state.lock().unwrap();
     state.seq += 1;
-    let report = |(id, (life, at, restarts)): (&InstanceId, &(InstanceState, Instant2, u32))| {
-        let spec = state.specs.get(id)?;
-        Some(InstanceReport {
-            instance: *id,
+    let report =
+        |spec: &InstanceSpec, (life, at, restarts): &(InstanceState, Instant2, u32)| InstanceReport {
+            instance: spec.instance,
             app: spec.app.clone(),
             lane: spec.lane.clone(),
             release: spec.release,
@@ -303,8 +318,15 @@ fn announce(cell: CellId, state: &Mutex<State>) -> CellAnnounce {
             load: InstanceLoad::default(),
             memory_bytes: 0,
             pid: 1,
-        })
-    };
+            memory_limit: match life {
+                InstanceState::Draining | InstanceState::Stopping => {
+                    spec.limits.memory.map_or(0, |limit| limit.0)
+                }
+                _ => 0,
+            },
+        };
+    let living = state.states.iter().filter_map(|(id, life)| Some(report(state.specs.get(id)?, life)));
+    let ending = state.ending.values().map(|spec| report(spec, &(InstanceState::Stopping, None, 0)));
     CellAnnounce {
         cell,
         incarnation: Incarnation(1),
@@ -323,6 +345,6 @@ fn announce(cell: CellId, state: &Mutex<State>) -> CellAnnounce {
         troubles: Vec::new(),
         ports: None,
         priority: 0,
-        instances: state.states.iter().filter_map(report).collect(),
+        instances: living.chain(ending).collect(),
     }
 }
