@@ -3,7 +3,7 @@
 use crate::WireMessage;
 use serde::{Deserialize, Serialize};
 use towpath_types::resource::Key;
-use towpath_types::{Incarnation, ManagerId, OperationId, Revision};
+use towpath_types::{Digest, Incarnation, ManagerId, OperationId, Revision};
 
 /// What a manager tells of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,6 +132,49 @@ pub struct OperationQuery {
     pub wait_ms: u64,
 }
 
+/// Something that is counted about logins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoginCounter {
+    /// Wrong passwords for a user.
+    WrongByUser,
+    /// Wrong passwords from an address.
+    WrongBySource,
+    /// Right passwords of a user.
+    RightByUser,
+}
+
+/// What to do with a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoginAct {
+    /// Count one more.
+    Note,
+    /// Say whether one more would be too many.
+    Look,
+    /// Count one less: it was right.
+    Forgive,
+}
+
+/// To the manager that keeps a counter of logins (`towpath.svc.login.<manager>`). The answer is a [`LoginVerdict`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginCount {
+    /// Which.
+    pub counter: LoginCounter,
+    /// Of whom: the hash of a user's name or of an address.
+    pub key: Digest,
+    /// What to do.
+    pub act: LoginAct,
+}
+
+/// What a counter says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginVerdict {
+    /// It is one too many: come back after so many milliseconds.
+    #[serde(default)]
+    pub pause_ms: Option<u64>,
+}
+
 /// Some of what an operation told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OperationPage {
@@ -176,6 +219,12 @@ impl WireMessage for OperationQuery {
 }
 impl WireMessage for OperationPage {
     const NAME: &'static str = "manager.operation_page";
+}
+impl WireMessage for LoginCount {
+    const NAME: &'static str = "manager.login_count";
+}
+impl WireMessage for LoginVerdict {
+    const NAME: &'static str = "manager.login_verdict";
 }
 impl WireMessage for ManagerEvent {
     const NAME: &'static str = "manager.event";

@@ -27,8 +27,8 @@ use towpath_wire::gateway::{
 };
 use towpath_wire::log::{LogChunk, LogLine, LogQuery, LogSource};
 use towpath_wire::manager::{
-    Activate, ApiCall, ApiReply, ManagerEvent, ManagerReport, Membership, OperationEvent, OperationPage,
-    OperationQuery,
+    Activate, ApiCall, ApiReply, LoginAct, LoginCount, LoginCounter, LoginVerdict, ManagerEvent,
+    ManagerReport, Membership, OperationEvent, OperationPage, OperationQuery,
 };
 use towpath_wire::staging::{StageEvent, StageJob, StageOutput, StageResult};
 use towpath_wire::{WireMessage, decode, decode_at, encode, encode_at};
@@ -114,6 +114,7 @@ fn cell_messages() {
         load: InstanceLoad { cpu: 0.25, mem: 0.5, io: 0.0 },
         memory_bytes: 1 << 20,
         pid: 4242,
+        memory_limit: 0,
     };
     check(
         "cell.announce",
@@ -403,6 +404,13 @@ fn calls_between_managers_stay_as_they_are() {
     check("manager.api_reply.not_mine", &ApiReply::NotMine { epoch: 8 });
     let operation = OperationId::mint(1, RANDOM);
     check("manager.operation_query", &OperationQuery { operation, after: 9, wait_ms: 1000 });
+    let (counter, act) = (LoginCounter::WrongByUser, LoginAct::Note);
+    check("manager.login_count", &LoginCount { counter, key: digest(3), act });
+    let (counter, act) = (LoginCounter::RightByUser, LoginAct::Look);
+    check("manager.login_count.look", &LoginCount { counter, key: digest(3), act });
+    let (counter, act) = (LoginCounter::WrongBySource, LoginAct::Forgive);
+    check("manager.login_count.forgive", &LoginCount { counter, key: digest(3), act });
+    check("manager.login_verdict", &LoginVerdict { pause_ms: Some(5) });
     let data = serde_json::json!({"text": "built"});
     let events = vec![OperationEvent { number: 10, name: "line".into(), data }];
     let status = serde_json::json!({"phase": "staging"});
@@ -452,6 +460,8 @@ fn what_a_later_build_adds_is_passed_over() {
             Activate::NAME => read::<Activate>(&case, &text),
             ApiCall::NAME => read::<ApiCall>(&case, &text),
             ApiReply::NAME => read::<ApiReply>(&case, &text),
+            LoginCount::NAME => read::<LoginCount>(&case, &text),
+            LoginVerdict::NAME => read::<LoginVerdict>(&case, &text),
             ManagerEvent::NAME => read::<ManagerEvent>(&case, &text),
             OperationPage::NAME => read::<OperationPage>(&case, &text),
             OperationQuery::NAME => read::<OperationQuery>(&case, &text),

@@ -3,7 +3,7 @@
 //! The answer about a user who is not there, is disabled, has no password, or gave a wrong one is the same, and takes as
 //! long. Attempts are counted by user and by address, before anything is hashed.
 
-use super::attempts::Attempts;
+use super::ApiState;
 use super::auth::{self, Caller};
 use super::body::{Checked, Doc};
 use super::lately::Minted;
@@ -12,7 +12,6 @@ use super::query::NoQuery;
 use super::trail::{Trail, source_of};
 use super::users::check_password;
 use super::writing::Conditions;
-use super::{ApiLimits, ApiState};
 use crate::core::keys;
 use axum::Json;
 use axum::extract::{Request, State};
@@ -20,7 +19,6 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tokio::time::Instant;
 use towpath_store::{Expect, Write};
 use towpath_types::identity::{Actor, SessionSpec, UserSpec};
 use towpath_types::{Digest, ErrorCode, Millis, Record, UserName};
@@ -101,40 +99,6 @@ impl Checked for PasswordBody {
     }
 }
 
-/// Logins under way and of late, by whom they are for and where they come from.
-#[derive(Debug)]
-pub(crate) struct Logins {
-    /// Wrong passwords, by the hash of the user's name as it was sent.
-    wrong_by_user: Attempts<Digest>,
-    wrong_by_source: Attempts<String>,
-    right_by_user: Attempts<Digest>,
-}
-
-impl Logins {
-    pub(crate) fn new(limits: &ApiLimits) -> Self {
-        Self {
-            wrong_by_user: Attempts::new(limits.wrong_per_user_per_minute),
-            wrong_by_source: Attempts::new(limits.wrong_per_address_per_minute),
-            right_by_user: Attempts::new(limits.right_per_user_per_minute),
-        }
-    }
-
-    /// Counts an attempt as a wrong one until it turns out to be right; `Some` = it is one too many.
-    fn begin(&self, user: &Digest, source: &String, now: Instant) -> Option<Duration> {
-        // An address that is turned away does not use up the user's attempts, nor does one whose password would be right.
-        let paused = self.wrong_by_source.note(source, now);
-        let paused = paused.or_else(|| self.right_by_user.used_up(user, now));
-        paused.or_else(|| self.wrong_by_user.note(user, now))
-    }
-
-    /// It was right.
-    fn right(&self, user: &Digest, source: &String, now: Instant) -> Option<Duration> {
-        self.wrong_by_user.forgive(user);
-        self.wrong_by_source.forgive(source);
-        self.right_by_user.note(user, now)
-    }
-}
-
 fn refused() -> Problem {
     Problem::new(ErrorCode::Unauthorized, "user or password is not right")
 }
@@ -142,7 +106,7 @@ fn refused() -> Problem {
 impl ApiState {
     /// The user whose password this is.
     async fn verify(&self, user: &str, password: String, source: &str) -> Outcome<(UserName, Record)> {
-        let (hash, from) = (auth::hash(user), source.to_owned());
+        let (hash, from) = (auth::hash(user), auth::hash(source));
         let too_many = |pause: Option<Duration>| match pause {
             None => Ok(()),
             Some(pause) => {
@@ -150,7 +114,7 @@ impl ApiState {
                 Err(Problem::new(ErrorCode::Busy, detail).retry_after(pause))
             }
         };
-        too_many(self.logins.begin(&hash, &from, Instant::now()))?;
+        too_many(self.logins.begin(hash, from).await)?;
         let name = user.parse::<UserName>().ok();
         let record = match &name {
             Some(name) => self.core.store.get(&keys::user_key(name)).await?,
@@ -161,7 +125,7 @@ impl ApiState {
         let right = self.passwords.verify(&self.core.settings, stored, password).await?;
         match (right, name, record) {
             (true, Some(name), Some(record)) => {
-                too_many(self.logins.right(&hash, &from, Instant::now()))?;
+                too_many(self.logins.right(hash, from).await)?;
                 Ok((name, record))
             }
             _ => {

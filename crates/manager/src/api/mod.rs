@@ -26,6 +26,7 @@ mod instances;
 mod lanes;
 mod lately;
 mod login;
+mod logins;
 mod logs;
 mod managers;
 mod members;
@@ -131,7 +132,7 @@ pub(crate) struct ApiState {
     /// Requests without a valid token, by address.
     pub(crate) failures: Arc<attempts::Attempts<std::net::IpAddr>>,
     /// Logins and their limits.
-    pub(crate) logins: Arc<login::Logins>,
+    pub(crate) logins: Arc<logins::Logins>,
     pub(crate) passwords: Arc<passwords::Passwords>,
     /// Tokens that were made a moment ago.
     pub(crate) lately: Arc<lately::Lately>,

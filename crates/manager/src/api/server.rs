@@ -22,7 +22,7 @@ pub struct ApiServer {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
-    background: [JoinHandle<()>; 6],
+    background: [JoinHandle<()>; 7],
 }
 
 impl ApiServer {
@@ -56,6 +56,7 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
     let peers = crate::peers::Peers::new(core.clone());
     blobs.look_elsewhere(peers.clone());
     let operations = Operations::new(core.clone(), blobs.clone());
+    let logins = Arc::new(super::logins::Logins::new(core.clone()));
     let (stop, stopping) = watch::channel(false);
     let state = ApiState {
         url: settings.advertise.clone().unwrap_or_else(|| format!("http://{address}")),
@@ -65,7 +66,7 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         peers,
         forwards: crate::core::shares::Shares::new(super::forward::MOST_FORWARDED),
         failures: Arc::new(Attempts::new(settings.limits.failed_auth_per_minute)),
-        logins: Arc::new(super::login::Logins::new(&settings.limits)),
+        logins: logins.clone(),
         passwords: Arc::default(),
         lately: Arc::default(),
         turns: Arc::default(),
@@ -83,6 +84,7 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
     let router = router::router(state);
     let calls = super::calls::spawn(&core, router.clone()).await?;
     let pages = crate::operations::elsewhere::serve(&operations).await?;
+    let counting = super::logins::serve(logins).await?;
     let background = [
         vitals::spawn(&core, prepare(core.clone(), prepared)),
         spawn_supervise(operations.clone()),
@@ -90,6 +92,7 @@ pub async fn start(core: Arc<Core>) -> Result<ApiServer, ManagerError> {
         super::retention::spawn(core.clone()),
         calls,
         pages,
+        counting,
     ];
     let admission = accept::Admission {
         connections: settings.limits.connections.max(1),

@@ -269,3 +269,29 @@ async fn a_token_whose_answer_is_lost_on_the_way_is_the_one_that_comes() {
         assert_eq!(own.get("/v1/whoami").await.json()["name"], format!("t{n}"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn managers_count_logins_together() {
+    let pair = Pair::start().await;
+    let password = "correct horse battery staple";
+    for name in ["ann", "ben"] {
+        pair.api().put(&format!("/v1/users/{name}"), json!({"password": password})).await;
+    }
+    let attempt = async |n: usize, user: &str, password: &str| {
+        let client = if n.is_multiple_of(2) { pair.platform.api() } else { pair.api() };
+        let anybody = Client { token: None, ..client };
+        anybody.post("/v1/login", json!({"user": user, "password": password})).await.status.as_u16()
+    };
+    let mut ann = Vec::new();
+    for n in 0..14 {
+        ann.push(attempt(n, "ann", "wrong password").await);
+    }
+    assert_eq!(ann, [[401; 10].as_slice(), &[429; 4]].concat(), "ten for a user, whoever is asked");
+    assert_eq!([attempt(0, "ben", password).await, attempt(1, "ben", password).await], [201, 201]);
+    let mut others = Vec::new();
+    for n in 0..20 {
+        others.push(attempt(n, &format!("u{n}"), "wrong password").await);
+    }
+    // Fourteen for ann came from here, too.
+    assert_eq!(others, [[401; 16].as_slice(), &[429; 4]].concat(), "thirty from an address");
+}

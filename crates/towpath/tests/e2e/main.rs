@@ -27,6 +27,7 @@ mod https;
 mod lanes;
 mod lifecycle;
 mod managers;
+mod people;
 mod pushes;
 mod real_world;
 mod run_cluster;
