@@ -51,6 +51,17 @@ impl Caches {
         self.make_room(COUNT_MAX);
     }
 
+    /// Removes an app's cache.
+    pub(crate) fn forget(&self, key: &str) {
+        let path = self.dir.join(key);
+        if path.exists()
+            && let Err(error) = disk::remove_tree(&path)
+        {
+            tracing::warn!(%error, dir = %path.display(), "a build cache could not be removed");
+        }
+        let _ = fs::remove_file(self.size_file(&path));
+    }
+
     fn size_file(&self, cache: &Path) -> PathBuf {
         cache.with_extension(SIZE)
     }
@@ -80,10 +91,9 @@ impl Caches {
             if left <= count && bytes <= self.most && !short {
                 return;
             }
-            if let Err(error) = disk::remove_tree(&path) {
-                tracing::warn!(%error, dir = %path.display(), "a build cache could not be removed");
+            if let Some(key) = path.file_name().and_then(|name| name.to_str()) {
+                self.forget(key);
             }
-            let _ = fs::remove_file(self.size_file(&path));
             left = left.saturating_sub(1);
             bytes = bytes.saturating_sub(its);
         }
@@ -112,6 +122,10 @@ mod tests {
         caches.put_back("app", &one);
         assert!(caches.take("app", &one) && one.join("file").exists());
         assert!(!caches.take("app", &two));
+        caches.put_back("app", &one);
+        caches.forget("app");
+        assert!(!caches.take("app", &one));
+        fs::create_dir(&one).unwrap();
         let short = Caches::new(&dir.path().join("caches"), u64::MAX / 4);
         short.put_back("app", &one);
         assert!(!short.take("app", &two), "no cache is kept while space is short");

@@ -29,6 +29,9 @@ const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Space that one build may take.
 const DISK_MAX: u64 = 8 << 30;
 
+/// A variable of the push that makes the build begin with an empty cache.
+const NO_CACHE: &str = "BUILD_NO_CACHE";
+
 /// Builds; the directories are gone when this returns.
 pub(crate) async fn run(
     job: &StageJob,
@@ -84,7 +87,9 @@ impl Drop for Held {
 async fn create_dir(job: &StageJob, seam: &StagingSeam) -> Result<BuildDir, Refusal> {
     let caches = Caches::new(&seam.cache_dir, seam.disk_reserve.0);
     let (work, app) = (seam.work_dir.clone(), job.app.clone());
-    blocking(move || BuildDir::create(&work, caches, &app)).await
+    // What a build that failed has left there may be what the next one fails at.
+    let anew = job.env.get(NO_CACHE).is_some_and(|value| !matches!(value.as_str(), "" | "0" | "false"));
+    blocking(move || BuildDir::create(&work, caches, &app, anew)).await
 }
 
 struct Build<'a> {

@@ -22,9 +22,12 @@ pub(crate) struct BuildDir {
 }
 
 impl BuildDir {
-    /// Makes them, empty but for the cache of the app's last build.
-    pub(crate) fn create(work: &Path, caches: Caches, app: &AppRef) -> Result<Self, Refusal> {
+    /// Makes them, empty but for the cache of the app's last build. `anew`: the cache is empty too.
+    pub(crate) fn create(work: &Path, caches: Caches, app: &AppRef, anew: bool) -> Result<Self, Refusal> {
         let key = key(app);
+        if anew {
+            caches.forget(&key);
+        }
         let root = (0..1000)
             .map(|n| if n == 0 { work.join(&key) } else { work.join(format!("{key}-{n}")) })
             .find(|path| DirBuilder::new().mode(0o711).create(path).is_ok())

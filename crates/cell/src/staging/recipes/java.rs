@@ -84,11 +84,13 @@ fn maven(bench: &Bench<'_>, home: &str) -> Result<Step, Refusal> {
     let repository = format!("-Dmaven.repo.local={}", bench.places.cache.join("m2").to_string_lossy());
     let user_home = format!("-Duser.home={home}");
     let program = match (bench.tools.find("mvn"), bench.source.has_file("mvnw")) {
-        (None, true) => "./mvnw",
+        // By the shell: a wrapper that came through a system without such a mark is not executable.
+        (None, true) => "/bin/sh",
         (None, false) => return bench.tools.need("mvn").map(|_| Step::tool("", "mvn", &[])),
         (Some(_), _) => "mvn",
     };
-    let mut args = vec!["-q", "-B", &repository, &user_home];
+    let mut args = if program == "mvn" { Vec::new() } else { vec!["./mvnw"] };
+    args.extend(["-q", "-B", &repository, &user_home]);
     let settings = bench.places.home.join(".m2/settings.xml");
     let settings = settings.to_string_lossy();
     if bench.places.home.join(".m2/settings.xml").is_file() {
