@@ -22,7 +22,6 @@ mod gateway;
 mod local_exec;
 mod metrics;
 mod request;
-mod seldom;
 mod settings;
 mod sticky;
 mod table;

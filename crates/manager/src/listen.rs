@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use towpath_bus::{BusError, BusState, Message, Subscription};
+use towpath_telemetry::SeldomHere;
 use towpath_wire::cell::{CellAnnounce, InstanceState};
 use towpath_wire::gateway::GatewayReport;
 use towpath_wire::{WireMessage, decode, subject};
@@ -71,7 +72,12 @@ async fn hear(core: &Core, mailboxes: &Mailboxes, mut cells: Subscription, mut g
 /// Decodes, or says whose message was not readable.
 fn read<M: WireMessage>(message: &Message) -> Option<M> {
     decode(&message.payload)
-        .inspect_err(|error| tracing::warn!(subject = message.subject, %error, "ignored a message"))
+        .inspect_err(|error| {
+            static TOLD: SeldomHere = SeldomHere::new();
+            if let Some(more) = TOLD.now() {
+                tracing::warn!(subject = message.subject, %error, "ignored a message{more}");
+            }
+        })
         .ok()
 }
 

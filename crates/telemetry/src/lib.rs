@@ -1,4 +1,4 @@
-//! Logging set-up and the printer of error chains.
+//! Logging set-up, the printer of error chains, and lines that are not to be said too often.
 //!
 //! Invariants: logs go to standard error, standard output belongs to what a command prints; libraries only use
 //! `tracing`'s macros, the binary calls [`init`] once.
@@ -7,8 +7,10 @@
 
 mod held;
 mod outlet;
+mod seldom;
 
 pub use held::Held;
+pub use seldom::{Seldom, SeldomHere};
 
 use std::error::Error;
 use std::fmt::Write;

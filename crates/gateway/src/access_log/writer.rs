@@ -4,13 +4,13 @@ use super::{LogBuffer, QUEUE};
 use crate::clock;
 use crate::config::AccessLogConfig;
 use crate::metrics::Registry;
-use crate::seldom::Seldom;
 use crate::vital::Vital;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use towpath_telemetry::Seldom;
 
 /// Hands out buffers, and waits for the writing thread at the end.
 pub(crate) struct LogWriter {

@@ -5,7 +5,6 @@ use super::stream::ClientStream;
 use super::{h1, h2, turn_away};
 use crate::clock;
 use crate::descriptors::{self, LastDescriptor};
-use crate::seldom::Seldom;
 use crate::worker::Worker;
 use crate::worker_thread::Drain;
 use bytes::Bytes;
@@ -22,6 +21,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
+use towpath_telemetry::Seldom;
 
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -32,6 +32,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use towpath_bus::{Bus, BusState, Message, Subscription};
+use towpath_telemetry::SeldomHere;
 use towpath_types::InstanceId;
 use towpath_wire::gateway::{ExplainRequest, GatewayReport};
 use towpath_wire::{decode, encode, subject};
@@ -285,7 +286,12 @@ impl Control {
                         (self.changed, self.dirty) = (true, true);
                     }
                 }
-                Err(error) => tracing::warn!(%error, "a delta was refused"),
+                Err(error) => {
+                    static TOLD: SeldomHere = SeldomHere::new();
+                    if let Some(more) = TOLD.now() {
+                        tracing::warn!(%error, "a delta was refused{more}");
+                    }
+                }
             }
         }
     }
@@ -299,7 +305,12 @@ impl Control {
                         (self.changed, self.dirty) = (true, true);
                     }
                 }
-                Err(error) => tracing::warn!(%error, "an announcement was refused"),
+                Err(error) => {
+                    static TOLD: SeldomHere = SeldomHere::new();
+                    if let Some(more) = TOLD.now() {
+                        tracing::warn!(%error, "an announcement was refused{more}");
+                    }
+                }
             }
         }
     }

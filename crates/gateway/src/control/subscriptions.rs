@@ -2,9 +2,9 @@
 
 use super::signs::Signs;
 use crate::clock;
-use crate::seldom::Seldom;
 use std::time::Duration;
 use towpath_bus::{Bus, Subscription};
+use towpath_telemetry::Seldom;
 use towpath_types::GatewayId;
 use towpath_wire::subject;
 

@@ -16,6 +16,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tower::Service;
 use towpath_bus::{BusError, Message, Subscription};
+use towpath_telemetry::SeldomHere;
 use towpath_types::ErrorCode;
 use towpath_wire::manager::{ApiCall, ApiReply};
 use towpath_wire::{decode_at, encode, subject};
@@ -76,8 +77,12 @@ async fn take(core: &Arc<Core>, router: &Router, mut own: Subscription, mut shar
 /// A call that can be read, and where its answer goes.
 fn read(core: &Core, message: &Message) -> Option<(String, ApiCall)> {
     let reply = message.reply.clone()?;
-    let call = decode_at(&message.payload, core.settings.protocol)
-        .inspect_err(|error| tracing::warn!(subject = message.subject, %error, "ignored a call"));
+    let call = decode_at(&message.payload, core.settings.protocol).inspect_err(|error| {
+        static TOLD: SeldomHere = SeldomHere::new();
+        if let Some(more) = TOLD.now() {
+            tracing::warn!(subject = message.subject, %error, "ignored a call{more}");
+        }
+    });
     Some((reply, call.ok()?))
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use towpath_bus::{BusError, Message};
+use towpath_telemetry::SeldomHere;
 use towpath_types::{InstanceId, Revision};
 use towpath_wire::cell::{InstanceSpec, SyncPage, SyncRequest};
 use towpath_wire::{decode, encode, subject};
@@ -51,7 +52,13 @@ async fn answer(core: &Core, message: Message) {
     let Some(reply) = message.reply else { return };
     let request: SyncRequest = match decode(&message.payload) {
         Ok(request) => request,
-        Err(error) => return tracing::warn!(%error, "ignored a cell's request"),
+        Err(error) => {
+            static TOLD: SeldomHere = SeldomHere::new();
+            if let Some(more) = TOLD.now() {
+                tracing::warn!(%error, "ignored a cell's request{more}");
+            }
+            return;
+        }
     };
     let whole = *core.cache_loaded().borrow() && core.cache.all_groups_readable();
     if !whole || !core.wait_cache(request.at_least, WAIT).await {

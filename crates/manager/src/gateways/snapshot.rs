@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use towpath_bus::Message;
+use towpath_telemetry::SeldomHere;
 use towpath_wire::gateway::{ItemKey, SnapshotPage, SnapshotRequest};
 use towpath_wire::{decode, encode, subject};
 
@@ -47,7 +48,13 @@ async fn answer(core: &Core, message: Message) {
     let Some(reply) = message.reply else { return };
     let request: SnapshotRequest = match decode(&message.payload) {
         Ok(request) => request,
-        Err(error) => return tracing::warn!(%error, "ignored a gateway's request"),
+        Err(error) => {
+            static TOLD: SeldomHere = SeldomHere::new();
+            if let Some(more) = TOLD.now() {
+                tracing::warn!(%error, "ignored a gateway's request{more}");
+            }
+            return;
+        }
     };
     // A table that is not whole would make gateways drop routes.
     if !*core.cache_loaded().borrow() {

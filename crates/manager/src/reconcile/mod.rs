@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 use towpath_bus::{BusError, Subscription};
+use towpath_telemetry::SeldomHere;
 use towpath_types::CellId;
 use towpath_wire::manager::{Activate, MAX_HOPS};
 use towpath_wire::{decode, encode, subject};
@@ -116,7 +117,10 @@ async fn take_messages(core: &Core, mailboxes: &Mailboxes, mut queue: Subscripti
         let message: Activate = match decode(&message.payload) {
             Ok(message) => message,
             Err(error) => {
-                tracing::warn!(%error, "ignored a message to the group service");
+                static TOLD: SeldomHere = SeldomHere::new();
+                if let Some(more) = TOLD.now() {
+                    tracing::warn!(%error, "ignored a message to the group service{more}");
+                }
                 continue;
             }
         };
