@@ -63,6 +63,8 @@ codes! {
     Invalid = "invalid", 422, "A field is not valid";
     /// The body is not what the endpoint reads.
     Malformed = "malformed", 400, "The request could not be read";
+    /// The path is known, the method is not one of its own; `Allow` names those.
+    MethodNotAllowed = "method_not_allowed", 405, "The path has no such method";
     /// No token, or a wrong one.
     Unauthorized = "unauthorized", 401, "A valid token is needed";
     /// The token may not do this.

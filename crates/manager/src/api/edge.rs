@@ -107,7 +107,7 @@ fn bare(status: StatusCode, method: &str, path: &str) -> Problem {
     match status {
         StatusCode::NOT_FOUND => Problem::not_found(format!("endpoint {path}; see /docs")),
         StatusCode::METHOD_NOT_ALLOWED => Problem::new(
-            ErrorCode::Malformed,
+            ErrorCode::MethodNotAllowed,
             format!("{path} has no {method}; the Allow header names what it has"),
         ),
         StatusCode::PAYLOAD_TOO_LARGE => Problem::new(ErrorCode::BodyTooLarge, "the body is over the limit"),

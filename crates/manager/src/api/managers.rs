@@ -6,6 +6,7 @@ use super::problem::{Outcome, ProblemBody};
 use super::query::{NoQuery, Params, Segments, in_space};
 use super::reading::{List, read_answer};
 use crate::core::Core;
+use crate::core::keys::GroupRef;
 use crate::core::members::{Member, MemberState, SUSPECT_MS};
 use axum::Json;
 use axum::extract::State;
@@ -13,8 +14,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::time::Duration;
+use towpath_types::resource::Key;
 use towpath_types::spec::OperationSpec;
-use towpath_types::{InstanceId, ManagerId, OperationId, Revision};
+use towpath_types::{AppRef, InstanceId, Kind, ManagerId, OperationId, Revision, SpaceRef};
 
 /// Longest wait for the table.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -68,6 +70,9 @@ pub(crate) struct ManagerDetailView {
 pub(crate) struct OwnerView {
     /// The name by which the ring knows the resource.
     resource: String,
+    /// Whether there is an app, group, operation or instance of this name that the caller may know of. Names of things to come have
+    /// owners too.
+    exists: bool,
     /// Its owner.
     manager: ManagerId,
     /// Where the owner's API is reached; absent when the answering manager does not know.
@@ -147,12 +152,15 @@ pub(crate) async fn get_owner(
     Params(query): Params<OwnerQuery>,
 ) -> Outcome<Response> {
     let core = &state.core;
-    let resource = find_resource(core, &caller, &id)
+    let found = find_resource(core, &caller, &id);
+    let resource = found
+        .clone()
         .unwrap_or_else(|| if id.contains('/') { id } else { format!("{}/{}/{id}", query.org, query.space) });
+    let exists = found.is_some() || is_there(core, &caller, &resource);
     let manager = core.ownership.owner(&resource);
     let address = crate::membership::find_address(core, manager).await;
     let this = manager == core.manager;
-    Ok(Json(OwnerView { resource, manager, address, this, epoch: core.epoch() }).into_response())
+    Ok(Json(OwnerView { resource, exists, manager, address, this, epoch: core.epoch() }).into_response())
 }
 
 /// What an id stands for on the ring; `None` = it is a name, or of something that the caller may not know of.
@@ -166,4 +174,29 @@ fn find_resource(core: &Core, caller: &Caller, id: &str) -> Option<String> {
     let record = core.cache.get(&crate::core::keys::operation_key(operation))?;
     let app = record.spec::<OperationSpec>().ok()?.app;
     caller.reach.sees(&app.space_ref()).then(|| app.to_string())
+}
+
+/// Whether there is an app or group of this name, `org/space/app` or `org/space/app:lane`, that the caller may know of.
+fn is_there(core: &Core, caller: &Caller, resource: &str) -> bool {
+    let find = || {
+        let mut parts = resource.splitn(3, '/');
+        let space = SpaceRef { org: parts.next()?.parse().ok()?, space: parts.next()?.parse().ok()? };
+        let name = parts.next()?;
+        let (app, group) = name.split_once(':').map_or((name, None), |(app, _)| (app, Some(name)));
+        let app = AppRef::new(&space, app.parse().ok()?);
+        let there = match group {
+            None => core.cache.app(&app).is_some(),
+            Some(name) => {
+                let key = Key {
+                    kind: Kind::Group,
+                    org: Some(app.org),
+                    space: Some(app.space),
+                    name: name.to_owned(),
+                };
+                core.cache.group(&GroupRef::of_key(&key)?).is_some()
+            }
+        };
+        Some(there && caller.reach.sees(&space))
+    };
+    find().unwrap_or(false)
 }

@@ -270,6 +270,15 @@ async fn what_one_may_not_see_is_answered_as_what_is_not_there() {
     }
     let owned = owner.get(&format!("/v1/managers/owner/{operation}?org=acme")).await.text();
     assert!(!owned.contains("rival"), "{owned}");
+    // Whether something is there is told to those who may know of it.
+    let exists = async |api: &Client, id: &str, query: &str| {
+        api.get(&format!("/v1/managers/owner/{id}?{query}")).await.json()["exists"].clone()
+    };
+    for (id, there) in [("shop", true), ("shop:base", true), ("shop:blue", false), ("nosuch", false)] {
+        assert_eq!(exists(&operator, id, "org=rival").await, there, "{id}");
+    }
+    assert_eq!(exists(&owner, "rival%2Fdefault%2Fshop", "org=acme").await, false);
+    assert_eq!(exists(&owner, "mine", "org=acme").await, true);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

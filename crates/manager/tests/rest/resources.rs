@@ -104,6 +104,8 @@ async fn bodies_that_cannot_be_read_are_told_why() {
     assert_eq!((nowhere.status.as_u16(), nowhere.code().as_str()), (404, "not_found"));
     let method = platform.api().send(Method::POST, "/v1/apps", "{}").await;
     assert_eq!(method.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!((method.code().as_str(), &method.json()["status"]), ("method_not_allowed", &json!(405)));
+    assert_eq!(method.headers["content-type"], "application/problem+json");
     assert!(method.headers["allow"].to_str().unwrap().contains("GET"));
     let named = platform.api().with("x-request-id", "my-id-1").get("/v1/nope").await;
     assert_eq!(named.json()["instance"], "my-id-1");

@@ -29,7 +29,11 @@ pub(crate) fn parse_route(text: &str) -> Result<RouteWish, String> {
         None => (bare, "/"),
     };
     let host = host.to_ascii_lowercase();
-    if host.contains(':') {
+    // An IPv6 address stands in brackets, as in a URL; gateways know it in its shortest form.
+    let literal = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let literal = literal.and_then(|text| text.parse::<std::net::Ipv6Addr>().ok());
+    let host = literal.map_or(host, |address| format!("[{address}]"));
+    if literal.is_none() && host.contains(':') {
         return Err(format!("{text:?} has a port; routes are told apart by host and path only"));
     }
     let label = |label: &str| {
@@ -39,7 +43,8 @@ pub(crate) fn parse_route(text: &str) -> Result<RouteWish, String> {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
-    if host.len() > 253 || !host.strip_prefix("*.").unwrap_or(&host).split('.').all(label) {
+    let named = host.len() <= 253 && host.strip_prefix("*.").unwrap_or(&host).split('.').all(label);
+    if literal.is_none() && !named {
         return Err(format!("{host:?} is not a host name; write for example shop.example.com/api"));
     }
     if path.contains(['?', '#']) || path.contains(char::is_whitespace) {
@@ -164,13 +169,23 @@ mod tests {
             ("shop.example.com/api/", "shop.example.com", "/api"),
             ("*.example.com/a/b", "*.example.com", "/a/b"),
             ("localhost", "localhost", "/"),
+            ("http://[2001:DB8:0::1]/api", "[2001:db8::1]", "/api"),
         ] {
             let route = parse_route(text).unwrap();
             assert_eq!((route.host.as_str(), route.path.as_str()), (host, path), "{text}");
         }
-        for bad in
-            ["", "/api", "a b.com", "shop.example.com:8080", "a..b", "-a.com", "a.com/x?y=1", "*.*.com"]
-        {
+        for bad in [
+            "",
+            "/api",
+            "a b.com",
+            "shop.example.com:8080",
+            "a..b",
+            "-a.com",
+            "a.com/x?y=1",
+            "*.*.com",
+            "[::1]:80",
+            "::1",
+        ] {
             assert!(parse_route(bad).is_err(), "{bad}");
         }
     }

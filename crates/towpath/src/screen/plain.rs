@@ -1,6 +1,6 @@
 //! Text from apps and build tools, made safe for a terminal.
 
-/// Without control sequences and control characters; tabs are kept.
+/// Without control sequences and control characters; tabs are kept. Characters that turn the direction of text are escaped.
 pub(crate) fn plain(text: &str) -> String {
     clean(text, false)
 }
@@ -26,6 +26,7 @@ fn clean(text: &str, colours: bool) -> String {
                 }
             }
             c if c.is_control() => {}
+            c if turns_direction(c) => out.extend(c.escape_unicode()),
             c => out.push(c),
         }
     }
@@ -33,6 +34,11 @@ fn clean(text: &str, colours: bool) -> String {
         out.push_str("\x1b[0m");
     }
     out
+}
+
+/// Whether it can show text in another order than it has. The marks that texts in Arabic or Hebrew need cannot.
+pub(super) fn turns_direction(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Skips what follows an escape character: a control sequence, a string up to its end, or one character. Gives what
@@ -81,6 +87,8 @@ mod tests {
             ("\x1b[2J\x1b[Hé", "é"),
             ("\x1b[", ""),
             ("\x1bcx", "x"),
+            ("a\u{202e}b\u{2066}", "a\\u{202e}b\\u{2066}"),
+            ("\u{200f}\u{5d0}", "\u{200f}\u{5d0}"),
         ] {
             assert_eq!(plain(text), left, "{text:?}");
         }

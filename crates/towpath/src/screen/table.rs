@@ -31,8 +31,9 @@ impl Cell {
 
 /// Names and reasons come from afar: control characters never reach the terminal.
 pub(crate) fn printable(text: &str) -> String {
-    if text.chars().any(char::is_control) {
-        text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let harmful = |c: char| c.is_control() || super::plain::turns_direction(c);
+    if text.chars().any(harmful) {
+        text.chars().map(|c| if harmful(c) { ' ' } else { c }).collect()
     } else {
         text.to_owned()
     }

@@ -2,7 +2,7 @@
 
 use crate::api::view::{at, count, flag, number, short_id, text};
 use crate::cli::client::Context;
-use crate::exit::Outcome;
+use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::style::of_state;
 use crate::screen::table::{Cell, Table};
 use crate::screen::{Format, time};
@@ -49,6 +49,17 @@ async fn list(context: &Context) -> Outcome {
 async fn owner(context: &Context, id: &str) -> Outcome {
     let path = format!("/v1/managers/owner/{}", crate::api::encode(id));
     let owner = context.api.get(&path).await?;
+    if !flag(&owner, "exists") {
+        return Err(Failure::hinted(
+            Exit::NotFound,
+            format!("there is no {}", text(&owner, "resource")),
+            format!(
+                "manager {} at {} would work for it",
+                short_id(text(&owner, "manager")),
+                text(&owner, "address")
+            ),
+        ));
+    }
     if context.screen.json() {
         return context.screen.json_document(&owner);
     }
