@@ -60,5 +60,7 @@ fuzz_target!(|input: (&str, &str, &str, &str, &[u8])| {
             assert!(matched.param(name, path.as_bytes()).is_some());
         }
     }
-    assert!(table.apply(&[Change::DeleteRule("1".into())], 0).0.find(host.as_bytes(), path.as_bytes()).is_none());
+    assert!(
+        table.apply(&[Change::DeleteRule("1".into())], 0).0.find(host.as_bytes(), path.as_bytes()).is_none()
+    );
 });

@@ -4,8 +4,9 @@ use super::{Memory, SEC, median, time_requests};
 use serde_json::json;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::LazyLock;
 use std::time::Instant;
-use towpath_route::vars::Expr;
+use towpath_route::vars::{Expr, RequestVars};
 use towpath_route::{Change, Methods, Networks, RequestView, RuleSpec, Table};
 use towpath_types::{AppRef, Place};
 
@@ -82,17 +83,28 @@ const LAYOUTS: [Layout; 7] = [
     },
 ];
 
+/// Conditions as many rules share them. A regular expression makes its scratch memory when it is first used, which is no cost
+/// of each request.
+fn conditions() -> Expr {
+    static SHARED: LazyLock<Expr> = LazyLock::new(|| {
+        let vars =
+            json!([["http_x_version", "~~", "^v[0-9]$"], ["remote_addr", "!", "ipmatch", "10.0.0.0/8"]]);
+        let expr = Expr::parse(&vars).unwrap();
+        assert!(expr.holds(&RequestVars(&Request { path: "/" })));
+        expr
+    });
+    SHARED.clone()
+}
+
 fn rule(layout: &Layout, n: usize) -> Box<RuleSpec> {
-    let (host, path, priority, conditions) = (layout.rule)(n);
+    let (host, path, priority, conditional) = (layout.rule)(n);
     let mut spec = RuleSpec::new(format!("r{n}"), &[&path], AppRef::of_upstream(&format!("u{}", n % 1000)));
     spec.hosts.extend(host);
     spec.priority = priority;
-    if conditions {
+    if conditional {
         spec.methods = Some(Methods::parse(&["GET", "HEAD"]).unwrap());
         spec.remote = Some(Networks::parse(&["127.0.0.0/8", "10.0.0.0/8"]).unwrap());
-        let vars =
-            json!([["http_x_version", "~~", "^v[0-9]$"], ["remote_addr", "!", "ipmatch", "10.0.0.0/8"]]);
-        spec.vars = Some(Expr::parse(&vars).unwrap());
+        spec.vars = Some(conditions());
     }
     Box::new(spec)
 }

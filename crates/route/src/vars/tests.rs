@@ -217,3 +217,96 @@ fn templates_fill_in_what_there_is() {
         assert_eq!(String::from_utf8(out).unwrap(), want, "{text}");
     }
 }
+
+/// The rules of `lua-resty-expr`, read as simply as they are written there. All variables are texts.
+fn naive(expr: &serde_json::Value, value: &dyn Fn(&str) -> Option<&'static str>) -> bool {
+    let list = expr.as_array().unwrap();
+    let Some(first) = list.first() else { return true };
+    let all = |from: usize| list[from..].iter().all(|item| naive(item, value));
+    let any = |from: usize| list[from..].iter().any(|item| naive(item, value));
+    match first.as_str().map(str::to_uppercase).as_deref() {
+        None => return all(0),
+        Some("AND") => return all(1),
+        Some("!AND") => return !all(1),
+        Some("OR") => return any(1),
+        Some("!OR") => return !any(1),
+        Some(_) => {}
+    }
+    let left = value(first.as_str().unwrap());
+    let reverse = list.len() == 4;
+    let (op, right) = (list[list.len() - 2].as_str().unwrap(), &list[list.len() - 1]);
+    let number = |text: &str| text.parse::<f64>().ok();
+    let right_number = right.as_f64().or_else(|| right.as_str().and_then(number));
+    let order = |holds: fn(f64, f64) -> bool| match (left.and_then(number), right_number) {
+        (Some(left), Some(right)) => holds(left, right),
+        _ => false,
+    };
+    let equal = match (left, right) {
+        (left, serde_json::Value::Null) => left.is_none(),
+        (left, serde_json::Value::Number(right)) => left.and_then(number) == right.as_f64(),
+        (left, right) => left.is_some() && left == right.as_str(),
+    };
+    let holds = match op {
+        "==" => equal,
+        "~=" => !equal,
+        ">" => order(|left, right| left > right),
+        ">=" => order(|left, right| left >= right),
+        "<" => order(|left, right| left < right),
+        "<=" => order(|left, right| left <= right),
+        "~~" => left.is_some_and(|left| left.starts_with(right.as_str().unwrap().trim_start_matches('^'))),
+        "in" => {
+            left.is_some_and(|left| right.as_array().unwrap().iter().any(|item| item.as_str() == Some(left)))
+        }
+        other => panic!("{other}"),
+    };
+    holds != reverse
+}
+
+fn random_expr(rng: &mut fastrand::Rng, depth: usize) -> serde_json::Value {
+    let one = |rng: &mut fastrand::Rng, list: &[serde_json::Value]| list[rng.usize(..list.len())].clone();
+    if depth > 0 && rng.u8(..3) == 0 {
+        let words = [json!("AND"), json!("OR"), json!("!AND"), json!("!or")];
+        let mut list: Vec<_> = if rng.u8(..5) == 0 { Vec::new() } else { vec![one(rng, &words)] };
+        (0..rng.usize(2..4)).for_each(|_| list.push(random_expr(rng, depth - 1)));
+        return json!(list);
+    }
+    let name = one(rng, &[json!("a"), json!("b")]);
+    let op = one(
+        rng,
+        &[
+            json!("=="),
+            json!("~="),
+            json!(">"),
+            json!(">="),
+            json!("<"),
+            json!("<="),
+            json!("~~"),
+            json!("in"),
+        ],
+    );
+    let right = match op.as_str().unwrap() {
+        "==" | "~=" => one(rng, &[json!("1"), json!(1), json!("x"), json!(null), json!(2.5)]),
+        "~~" => one(rng, &[json!("^x"), json!("^1")]),
+        "in" => one(rng, &[json!(["1", "x"]), json!([]), json!([1, "10"])]),
+        _ => one(rng, &[json!(1), json!("2.5"), json!(10)]),
+    };
+    if rng.bool() { json!([name, op, right]) } else { json!([name, "!", op, right]) }
+}
+
+#[test]
+fn expressions_hold_as_a_reader_of_the_rules_would_say() {
+    let mut rng = fastrand::Rng::with_seed(11);
+    let values = [None, Some(""), Some("1"), Some("10"), Some("2.5"), Some("x"), Some("1x")];
+    let mut held = 0;
+    for _ in 0..5_000 {
+        let expr = json!([random_expr(&mut rng, 3)]);
+        let parsed = Expr::parse(&expr).unwrap_or_else(|faults| panic!("{expr}: {faults:?}"));
+        let (a, b) = (values[rng.usize(..values.len())], values[rng.usize(..values.len())]);
+        let given: Vec<_> =
+            [("a", a), ("b", b)].into_iter().filter_map(|(name, v)| Some((name, v?))).collect();
+        let want = naive(&expr, &|name| if name == "a" { a } else { b });
+        assert_eq!(parsed.holds(&Map::of(&given)), want, "{expr} {a:?} {b:?}");
+        held += usize::from(want);
+    }
+    assert!((1_000..4_000).contains(&held), "{held}");
+}
