@@ -122,6 +122,23 @@ impl Gateway {
             control: None,
             log: None,
         };
+        let (ready, is_ready) = oneshot::channel();
+        let parts = ControlParts {
+            settings: settings.clone(),
+            identity,
+            listeners,
+            shared: shared.clone(),
+            registry: registry.clone(),
+            sticky: sticky.clone(),
+            vital: vital.clone(),
+            state,
+            admin,
+            bus,
+            ready: Some(ready),
+        };
+        gateway.control = Some(spawn_control(parts, leaves, control_stops).map_err(GatewayError::Thread)?);
+        // A gateway that runs alone has its table before the first client comes.
+        let _ = is_ready.await;
         for (index, sockets) in per_worker(bound, settings.workers).into_iter().enumerate() {
             let parts = WorkerParts {
                 index,
@@ -137,19 +154,6 @@ impl Gateway {
             gateway.workers.push(worker_thread::spawn(parts, drained.clone()).map_err(GatewayError::Thread)?);
         }
         gateway.log = Some(log);
-        let parts = ControlParts {
-            settings,
-            identity,
-            listeners,
-            shared,
-            registry,
-            sticky,
-            vital,
-            state,
-            admin,
-            bus,
-        };
-        gateway.control = Some(spawn_control(parts, leaves, control_stops).map_err(GatewayError::Thread)?);
         Ok(gateway)
     }
 

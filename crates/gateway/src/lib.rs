@@ -21,7 +21,9 @@ pub mod fuzzing;
 mod gateway;
 mod local_exec;
 mod metrics;
+mod plugins;
 mod request;
+mod resources;
 mod settings;
 mod sticky;
 mod table;
@@ -35,8 +37,9 @@ pub use config::{
     AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 pub use gateway::{Gateway, GatewayError};
+pub use resources::file::{Loaded, ResourceSource};
 pub use settings::{
-    ConfigErrors, FieldError, GatewaySettings, LimitSettings, TimeoutSettings, TlsSettings,
+    ConfigErrors, FieldError, GatewaySettings, LimitSettings, Resources, TimeoutSettings, TlsSettings,
     UpstreamPoolSettings,
 };
 pub use sticky::check_shared_key;

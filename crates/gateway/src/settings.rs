@@ -3,9 +3,11 @@
 use crate::config::{
     AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
+use crate::resources::file::ResourceSource;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use towpath_types::NetBlock;
 use towpath_types::{Millis, Place};
@@ -37,6 +39,18 @@ pub struct GatewaySettings {
     pub timeouts: TimeoutSettings,
     /// Connections to instances.
     pub upstream: UpstreamPoolSettings,
+    /// Where resources come from, for a gateway that runs alone.
+    pub resources: Option<Resources>,
+}
+
+/// Where resources come from.
+#[derive(Clone)]
+pub struct Resources(pub Arc<dyn ResourceSource>);
+
+impl fmt::Debug for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Resources")
+    }
 }
 
 /// A TLS listener.
@@ -188,6 +202,7 @@ impl GatewayConfig {
             limits,
             timeouts,
             upstream,
+            resources: None,
         })
     }
 }
@@ -210,6 +225,7 @@ impl GatewaySettings {
             limits: validate_limits(&mut nothing, &config.limits),
             timeouts: validate_timeouts(&config.timeouts),
             upstream: validate_upstream(&mut nothing, &config.upstream),
+            resources: None,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! The order that this rests on: a worker marks its bracket, then reads the generation; the publisher writes the
 //! generation, then reads the marks; all four are sequentially consistent, so one of the two sees the other.
 
+use crate::plugins::program::Plugins;
 use arc_swap::ArcSwap;
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -26,6 +27,8 @@ pub(crate) struct View {
     pub(crate) inside: Vec<IpAddr>,
     /// Revision of the hard state in it.
     pub(crate) revision: Revision,
+    /// What routes of resources need; `None` = there are none.
+    pub(crate) plugins: Option<Arc<Plugins>>,
     /// There was a snapshot of the hard state; without one nothing can be said about routes.
     pub(crate) loaded: bool,
 }
@@ -128,6 +131,7 @@ mod tests {
             table: Table::new(Place::default()),
             inside: Vec::new(),
             revision: Revision(revision),
+            plugins: None,
             loaded: true,
         }
     }

@@ -5,6 +5,7 @@ use crate::client::open_connections::OpenConnections;
 use crate::clock;
 use crate::deadline::Deadlines;
 use crate::metrics::{APPS_MAX, AppMetrics, Registry, WorkerMetrics};
+use crate::plugins::merges::Merges;
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::LocalTable;
@@ -36,6 +37,8 @@ pub(crate) struct Worker {
     pub(crate) piece: RefCell<Vec<u8>>,
     /// Empty header maps whose memory is used again.
     spare_maps: RefCell<Vec<HeaderMap>>,
+    /// Programs with consumers' plugins in them.
+    pub(crate) merges: Merges,
     /// Client connections of the process.
     pub(crate) open_connections: OpenConnections,
     /// Held once more by each task that turns a client away.
@@ -79,6 +82,7 @@ impl Worker {
             scratch: RefCell::default(),
             piece: RefCell::default(),
             spare_maps: RefCell::default(),
+            merges: Merges::default(),
             open_connections,
             turning_away: Rc::default(),
             draining: Cell::new(false),
@@ -139,6 +143,7 @@ impl Worker {
     pub(crate) fn sweep(&self) {
         self.flush_log();
         self.pool.sweep(self.deadlines.now_ms());
+        self.merges.sweep();
         self.apps.borrow_mut().retain(|_, app| Arc::strong_count(&app.budget) > 1);
     }
 

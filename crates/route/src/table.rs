@@ -201,6 +201,29 @@ impl Table {
         self.0.routes.rules().find_id(id)
     }
 
+    /// A rule that a request has matched before, whatever its conditions say of the request now. With a target the request
+    /// goes there instead of where the rule says.
+    pub fn again(&self, id: &str, target: Option<&AppRef>) -> Option<Match<'_>> {
+        let rule = self.rule(id)?;
+        let slot = match target {
+            Some(target) => self.0.slot_of(target)?,
+            None => rule.slot,
+        };
+        let app = self.app_at(slot)?;
+        let space = self.0.space_at(app.space)?;
+        let has_entry = !rule.route.spec.entry.is_empty() && target.is_none();
+        let rule_at = Some((rule, 0));
+        Some(Match {
+            route: &rule.route,
+            rule: rule_at,
+            has_entry,
+            slot,
+            app,
+            space,
+            host_lane: HostLane::None,
+        })
+    }
+
     pub(crate) fn base(&self) -> &LaneName {
         &self.0.base
     }

@@ -133,6 +133,8 @@ pub(crate) struct GatewaySettings {
     pub(crate) config: GatewayConfig,
     /// How clients reach it, for URLs that are shown.
     pub(crate) url: Option<String>,
+    /// Where a gateway that runs alone has its resources from.
+    pub(crate) file: Option<PathBuf>,
 }
 
 /// Settings of the cell.

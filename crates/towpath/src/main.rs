@@ -17,6 +17,7 @@ mod document;
 mod exit;
 mod manifest;
 mod remembered;
+mod resources_file;
 mod role;
 mod screen;
 mod simulate;

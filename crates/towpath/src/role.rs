@@ -16,6 +16,7 @@ mod up;
 use crate::cli::role::{Flags, RoleArgs};
 use crate::config::{Role, Settings};
 use crate::exit::{Exit, Failure, Outcome};
+use crate::resources_file::ResourcesFile;
 use crate::screen::{ColorChoice, Format, Screen};
 use signals::Signals;
 use std::path::PathBuf;
@@ -70,6 +71,16 @@ const LAST_LINES: Duration = Duration::from_millis(500);
 pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice) -> Outcome {
     let (mut settings, file) = settings::load(role, args, flags)?;
     let screen = Screen::new(color, Format::Table);
+    let resources = settings.gateway.file.clone().map(ResourcesFile::new);
+    if let Some(file) = &resources {
+        // Later faults are told and the file from before serves on; at the start there is none from before.
+        let documents = file.read().map_err(|lines| Failure { exit: Exit::Usage, lines, code: None })?;
+        if args.check {
+            let name =
+                settings.gateway.file.as_deref().map_or_else(String::new, |file| file.display().to_string());
+            return screen.line(format!("{name} is fine: {} resources", documents.len()));
+        }
+    }
     if args.check {
         let problems = files::check(role, &settings);
         if !problems.is_empty() {

@@ -107,7 +107,7 @@ fn accept(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, tls: Option<
     };
     let _ = stream.set_nodelay(true);
     let scheme = if tls.is_some() { Scheme::Https } else { Scheme::Http };
-    let conn = Conn::new(worker, peer, scheme);
+    let conn = Conn::new(worker, peer, stream.local_addr().ok(), scheme);
     let tls = tls.cloned();
     tokio::task::spawn_local(async move {
         let _count = count;

@@ -2,13 +2,13 @@
 
 use crate::deadline::Deadline;
 use crate::framing::Refusal;
+use crate::upstream::stream::UpstreamStream;
 use crate::worker::Worker;
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::Waker;
-use tokio::net::TcpStream;
 
 /// Which way the client came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) enum Phase {
 /// The instance's end of a tunnel, once an instance has agreed to one.
 pub(crate) struct TunnelEnd {
     /// The instance's connection.
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: UpstreamStream,
     /// What it has sent already.
     pub(crate) first: Bytes,
     /// Longest silence.
@@ -54,6 +54,8 @@ pub(crate) struct TunnelEnd {
 pub(crate) struct Conn {
     pub(crate) worker: Rc<Worker>,
     pub(crate) peer: SocketAddr,
+    /// The address that the client came to.
+    pub(crate) local: Option<SocketAddr>,
     pub(crate) scheme: Scheme,
     /// The connection's deadline; for HTTP/1 also that of its present request.
     pub(crate) deadline: Rc<Deadline>,
@@ -84,12 +86,18 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// A fresh connection.
-    pub(crate) fn new(worker: &Rc<Worker>, peer: SocketAddr, scheme: Scheme) -> Rc<Self> {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        peer: SocketAddr,
+        local: Option<SocketAddr>,
+        scheme: Scheme,
+    ) -> Rc<Self> {
         let deadline = Rc::new(worker.deadlines.add());
         deadline.set_in(worker.settings.timeouts.head_ms);
         Rc::new(Self {
             worker: worker.clone(),
             peer,
+            local,
             scheme,
             deadline,
             phase: Cell::new(Phase::Between),

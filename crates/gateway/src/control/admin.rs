@@ -123,6 +123,7 @@ mod tests {
             table: Table::new(Place::default()),
             inside: Vec::new(),
             revision: Revision(1),
+            plugins: None,
             loaded,
         };
         let answers = Answers {

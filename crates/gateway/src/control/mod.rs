@@ -1,6 +1,7 @@
 //! The control thread: bus, table, reports, snapshot file. Everything that is not the request path.
 
 mod admin;
+mod alone;
 mod explain;
 mod feed;
 mod fetch;
@@ -17,6 +18,7 @@ pub(crate) use identity::Identity;
 
 use crate::clock;
 use crate::metrics::{Registry, Sources};
+use crate::resources::Resources;
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::{SharedTable, View};
@@ -60,12 +62,16 @@ pub(crate) struct ControlParts {
     pub(crate) state: State,
     pub(crate) admin: Option<std::net::TcpListener>,
     pub(crate) bus: Option<Arc<dyn Bus>>,
+    /// Told once the first table is there.
+    pub(crate) ready: Option<oneshot::Sender<()>>,
 }
 
 /// The state that a data directory's snapshot gives; empty without one.
 pub(crate) fn load_state(settings: &GatewaySettings) -> State {
     let mut state = State::new(settings.place.clone());
-    if let Some(stored) = snapshot_file::load(&settings.data_dir) {
+    // One that runs alone has all it knows from its source.
+    let stored = if settings.resources.is_none() { snapshot_file::load(&settings.data_dir) } else { None };
+    if let Some(stored) = stored {
         state.apply_snapshot(stored.revision, stored.items);
         for cell in stored.cells {
             state.apply_announce(cell, clock::now_ms());
@@ -81,6 +87,7 @@ pub(crate) fn view_of(state: &State) -> View {
         table: state.table().clone(),
         inside: state.inside(),
         revision: state.revision(),
+        plugins: None,
         loaded: state.is_loaded(),
     }
 }
@@ -106,6 +113,18 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
             }
         }
     }
+    if let Some(source) = parts.settings.resources.clone() {
+        let alone = alone::Alone {
+            source: source.0,
+            shared: parts.shared,
+            state: parts.state,
+            resources: Resources::new(),
+            registry: parts.registry,
+            seen: None,
+        };
+        return alone.run(parts.ready, stop).await;
+    }
+    let _ = parts.ready.map(|ready| ready.send(()));
     let Some(bus) = parts.bus else {
         let _ = stop.await;
         return;

@@ -3,6 +3,7 @@
 
 use super::incoming::{Delta, Items, Unreadable};
 use super::snapshot_file::Snapshot;
+use crate::resources::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -263,6 +264,32 @@ impl State {
             self.pending.push(Change::DropSource(Source::Cell(id)));
         }
         changed
+    }
+
+    /// Takes over changes that others have compiled.
+    pub(crate) fn push(&mut self, changes: Vec<Change>) {
+        self.pending.extend(changes);
+    }
+
+    /// Takes over what came of a change of resources.
+    pub(crate) fn take_resources(&mut self, outcome: Outcome) {
+        for (name, why) in outcome.refused {
+            match why {
+                Some(why) => {
+                    tracing::warn!(resource = %name, %why, "a resource cannot serve");
+                    self.refused.insert(name, why);
+                }
+                None => {
+                    self.refused.remove(&name);
+                }
+            }
+        }
+        self.pending.extend(outcome.changes);
+    }
+
+    /// All that there is is known.
+    pub(crate) fn complete(&mut self) {
+        self.loaded = true;
     }
 
     /// Compiles what has come since the last commit into the table; `true` = it is another one now.

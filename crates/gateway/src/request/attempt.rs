@@ -11,7 +11,7 @@ use super::record::Record;
 use crate::upstream::h1::{self, Sending};
 use crate::upstream::h2::H2RequestBody;
 use crate::upstream::pool::PoolKey;
-use crate::upstream::request_body::RequestBody;
+use crate::upstream::request_body::{ClientBody, RequestBody};
 use crate::upstream::{AttemptFault, BodyFault};
 use http::header::{self, HeaderMap};
 use http::{Method, Response, StatusCode, Version};
@@ -33,7 +33,7 @@ pub(super) enum Answer {
 pub(super) async fn attempt(
     record: &mut Record,
     headers: &mut HeaderMap,
-    body: &mut Option<Incoming>,
+    body: &mut Option<ClientBody>,
 ) -> Result<Answer, AttemptFault> {
     match record.chosen.as_ref().map(|chosen| chosen.endpoint.protocol()) {
         Some(Protocol::H2c) if record.connect.is_some() => Err(AttemptFault::NoTunnel),
@@ -45,15 +45,16 @@ pub(super) async fn attempt(
 async fn attempt_h1(
     record: &mut Record,
     headers: &mut HeaderMap,
-    body: &mut Option<Incoming>,
+    body: &mut Option<ClientBody>,
 ) -> Result<Answer, AttemptFault> {
     let worker = record.conn.worker.clone();
     let Some(chosen) = record.chosen.as_ref() else { return Err(AttemptFault::Timeout) };
-    let (key, mark) = (PoolKey::of(&chosen.endpoint), worker.pool.mark());
+    let tls = chosen.tls.as_ref();
+    let (key, mark) = (PoolKey::of(&chosen.endpoint, tls), worker.pool.mark());
     let upgrade = head::asks_upgrade(record, headers);
-    let timeouts = chosen.endpoint.upstream.timeouts;
+    let timeouts = chosen.timeouts;
     let length = length_of(body.as_ref());
-    let safe = body.is_none() && is_idempotent(&record.method);
+    let safe = body.is_none() && is_idempotent(record.sent_method());
     let expects = record.present.has(Of::Expect)
         && headers.get(header::EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let mut kept_may_serve = true;
@@ -66,7 +67,7 @@ async fn attempt_h1(
             None => {
                 record.deadline.set_in(timeouts.connect.0);
                 let conn =
-                    worker.pool.open_h1(key, mark, chosen.endpoint.address(), &record.deadline).await?;
+                    worker.pool.open_h1(key, mark, chosen.endpoint.address(), tls, &record.deadline).await?;
                 record.sends_now();
                 conn
             }
@@ -87,7 +88,7 @@ async fn attempt_h1(
             }
         }
         let sending = Sending {
-            method: &record.method,
+            method: record.sent_method(),
             expects_continue: expects,
             upgrades: upgrade,
             deadline: &record.deadline,
@@ -123,7 +124,7 @@ async fn attempt_h1(
     }
 }
 
-fn length_of(body: Option<&Incoming>) -> BodyLength {
+fn length_of(body: Option<&ClientBody>) -> BodyLength {
     match body.map(|body| body.size_hint().exact()) {
         None => BodyLength::None,
         Some(Some(length)) => BodyLength::Known(length),
@@ -131,7 +132,7 @@ fn length_of(body: Option<&Incoming>) -> BodyLength {
     }
 }
 
-fn take_body(record: &Record, body: &mut Option<Incoming>) -> Option<RequestBody> {
+fn take_body(record: &Record, body: &mut Option<ClientBody>) -> Option<RequestBody> {
     let incoming = body.take()?;
     let limit = body_limit(record).unwrap_or(u64::MAX);
     let progress = record.progress.clone().unwrap_or_default();
@@ -143,12 +144,13 @@ fn take_body(record: &Record, body: &mut Option<Incoming>) -> Option<RequestBody
 async fn attempt_h2(
     record: &mut Record,
     headers: &mut HeaderMap,
-    body: &mut Option<Incoming>,
+    body: &mut Option<ClientBody>,
 ) -> Result<Answer, AttemptFault> {
     let worker = record.conn.worker.clone();
     let Some(chosen) = record.chosen.as_ref() else { return Err(AttemptFault::Timeout) };
-    let key = PoolKey::of(&chosen.endpoint);
-    let timeouts = chosen.endpoint.upstream.timeouts;
+    let tls = chosen.tls.as_ref();
+    let key = PoolKey::of(&chosen.endpoint, tls);
+    let timeouts = chosen.timeouts;
     let mut kept_may_serve = true;
     loop {
         let kept = if kept_may_serve { worker.pool.find_h2(key, record.deadline.now_ms()) } else { None };
@@ -157,7 +159,7 @@ async fn attempt_h2(
             Some(conn) => conn,
             None => {
                 record.deadline.set_in(timeouts.connect.0);
-                let conn = worker.pool.open_h2(key, chosen.endpoint.address(), &record.deadline).await?;
+                let conn = worker.pool.open_h2(key, chosen.endpoint.address(), tls, &record.deadline).await?;
                 record.sends_now();
                 conn
             }
@@ -193,7 +195,8 @@ pub(super) fn body_limit(record: &Record) -> Option<u64> {
         0 => u64::MAX,
         bytes => bytes,
     };
-    Some(own.min(record.conn.worker.settings.limits.body))
+    let plugins = record.running.as_ref().and_then(|running| running.max_body);
+    Some(own.min(plugins.unwrap_or(u64::MAX)).min(record.conn.worker.settings.limits.body))
 }
 
 pub(super) fn is_idempotent(method: &Method) -> bool {

@@ -4,6 +4,7 @@ use super::present::Of;
 use super::record::Record;
 use super::view::View;
 use crate::clock;
+use crate::upstream::stream::TlsPeer;
 use crate::worker::Worker;
 use http::HeaderMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use towpath_route::{
     Draw, Endpoint, InFlight, LaneReason, LaneSource, NoPick, RetryBudget, Route, Tag, TriedSet,
 };
 use towpath_types::LaneName;
+use towpath_types::upstream::Timeouts;
 
 /// What was chosen. Independent of the table that it was chosen from.
 pub(crate) struct Chosen {
@@ -29,6 +31,12 @@ pub(crate) struct Chosen {
     pub(crate) tag_baggage: bool,
     /// The path to send, if not the client's.
     pub(crate) path: Option<String>,
+    /// Limits in time.
+    pub(crate) timeouts: Timeouts,
+    /// How TLS is spoken to the endpoint; `None` = it is not.
+    pub(crate) tls: Option<TlsPeer>,
+    /// The host to send, where the upstream says which.
+    pub(crate) host: Option<String>,
     /// The lane was read from the client's baggage. If not, what that says of lanes goes no further.
     pub(crate) baggage_is_word: bool,
     /// The client's sticky cookie names an instance that does not serve this request: it gets a new one, with
@@ -66,10 +74,15 @@ pub(crate) fn choose(
         let peer = record.conn.client();
         let inside = (peer.is_loopback() || view.inside.binary_search(&peer).is_ok())
             && !came_through_proxy(record, headers);
-        let request = View { headers, uri: &record.uri, client, inside, present: record.present };
+        let request = View { record, headers, client, inside };
         // Before the first snapshot nobody knows which routes there are.
         let none = if view.loaded { NoPick::NoRoute } else { NoPick::NoEndpoint };
-        let matched = table.find(record.host(), record.uri.path().as_bytes()).ok_or(none)?;
+        let running = record.running.as_deref();
+        let matched = match running.and_then(|running| running.rule.as_ref()) {
+            Some(rule) => table.again(&rule.spec.id, running.and_then(|running| running.aim.as_ref())),
+            None => table.find_for(record.host(), record.uri.path().as_bytes(), &request),
+        };
+        let matched = matched.ok_or(none)?;
         let now = if tried.is_empty() { record.started_ns() } else { clock::now_ns() };
         if tried.is_empty() {
             matched.budget().request(now);
@@ -97,6 +110,14 @@ pub(crate) fn choose(
         };
         let flight = Endpoint::begin(pick.endpoint);
         let route = matched.route();
+        let program = running.and_then(|running| running.program.as_ref());
+        let upstream = running.and_then(|running| running.upstream.as_ref());
+        let host = upstream.and_then(|upstream| upstream.host_for(pick.endpoint));
+        let sent_host = match (&host, upstream) {
+            (Some(host), _) => host.clone(),
+            (None, Some(_)) => String::from_utf8_lossy(record.upstream_host()).into_owned(),
+            (None, None) => String::new(),
+        };
         let asked = lane.asked;
         let headed = asked.is_none_or(|asked| asked.source == LaneSource::Header);
         let chosen = Chosen {
@@ -110,6 +131,9 @@ pub(crate) fn choose(
             lane_header: if headed { String::new() } else { matched.policy().header.to_ascii_lowercase() },
             tag: asked.map(|asked| asked.tag),
             tag_baggage: asked.is_some_and(|asked| asked.source != LaneSource::Baggage),
+            timeouts: program.and_then(|program| program.timeouts).unwrap_or(pick.endpoint.upstream.timeouts),
+            tls: upstream.and_then(|upstream| upstream.peer_for(pick.endpoint, &sent_host)),
+            host,
             path: route.spec.strip_path.then(|| matched.stripped(record.uri.path()).into_owned()),
             baggage_is_word: asked.is_some_and(|asked| asked.source == LaneSource::Baggage),
             rebind: if bound.is_none() {

@@ -2,10 +2,10 @@
 
 use super::accept;
 use super::record::Record;
-use super::reply::ReplyBody;
+use super::reply::{self, ReplyBody};
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderValue};
-use http::{Method, Response, StatusCode};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
 use std::fmt::Write;
 use towpath_types::ErrorCode;
 
@@ -39,11 +39,34 @@ pub(crate) fn make(
     if close && record.version != http::Version::HTTP_2 {
         out.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    if record.method != Method::HEAD {
-        record.bytes_out = text.len() as u64;
-        *response.body_mut() = ReplyBody::Own(Bytes::from(text), Some(Box::new(record)));
+    reply::own(record, headers, response, Bytes::from(text))
+}
+
+/// The document of a refusal by a plugin that has no words of its own.
+pub(crate) fn of_status(
+    mut record: Record,
+    status: u16,
+    more: Vec<(HeaderName, HeaderValue)>,
+) -> Response<ReplyBody> {
+    record.status = status;
+    record.complete = true;
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let id = String::from_utf8_lossy(record.id.as_bytes()).into_owned();
+    let text = serde_json::json!({
+        "type": "about:blank", "title": status.canonical_reason().unwrap_or("Refused"),
+        "status": status.as_u16(), "instance": id,
+    });
+    let text = Bytes::from(text.to_string());
+    let mut response = Response::new(ReplyBody::Empty);
+    *response.status_mut() = status;
+    let out = response.headers_mut();
+    out.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    out.insert(header::CONTENT_LENGTH, text.len().into());
+    record.id.to_header().map(|id| out.insert("x-request-id", id));
+    for (name, value) in more {
+        out.insert(name, value);
     }
-    response
+    reply::own(record, &HeaderMap::new(), response, text)
 }
 
 fn problem(code: ErrorCode, detail: &str, id: &str) -> String {

@@ -5,12 +5,12 @@ use super::choice;
 use super::error_reply;
 use super::record::Record;
 use super::reply::{self, ReplyBody};
-use crate::upstream::request_body::BodyProgress;
+use crate::resources::passive::Sight;
+use crate::upstream::request_body::{BodyProgress, ClientBody};
 use crate::upstream::{AttemptFault, BodyFault, Resend};
 use http::Response;
 use http::header::HeaderMap;
 use http_body::Body;
-use hyper::body::Incoming;
 use std::rc::Rc;
 use towpath_route::{NoPick, TriedSet};
 
@@ -18,9 +18,8 @@ use towpath_route::{NoPick, TriedSet};
 pub(crate) async fn forward(
     mut record: Record,
     mut headers: HeaderMap,
-    incoming: Incoming,
+    mut body: Option<ClientBody>,
 ) -> Response<ReplyBody> {
-    let mut body = (!incoming.is_end_stream()).then_some(incoming);
     let had_body = body.is_some();
     let mut tried = TriedSet::default();
     let mut last: Option<AttemptFault> = None;
@@ -40,17 +39,25 @@ pub(crate) async fn forward(
         }
         let fault = match attempt(&mut record, &mut headers, &mut body).await {
             Ok(Answer::H1(reply, key)) => {
-                record.conn.worker.put_map(headers);
+                record.keep_headers(headers);
                 return reply::from_h1(record, reply, key);
             }
-            Ok(Answer::H2(reply, guard, key)) => return reply::from_h2(record, reply, guard, key),
+            Ok(Answer::H2(reply, guard, key)) => {
+                record.keep_headers(headers);
+                return reply::from_h2(record, reply, guard, key);
+            }
             Err(fault) => fault,
         };
+        match &fault {
+            AttemptFault::ConnectTimeout | AttemptFault::Timeout => record.seen(Sight::Late),
+            fault if fault.is_endpoints() => record.seen(Sight::Broken),
+            _ => {}
+        }
         if fault.is_refusal() {
             record.endpoint_refuses();
         }
         record.attempt_fails(fault.is_endpoints());
-        let safe = !had_body && is_idempotent(&record.method);
+        let safe = !had_body && is_idempotent(record.sent_method());
         let intact = !had_body || body.is_some();
         if !may_resend(&record, &fault, safe, intact) || !tried.add(instance(&record)) {
             return fail(record, &headers, &fault);
@@ -68,9 +75,9 @@ fn instance(record: &Record) -> towpath_types::InstanceId {
 }
 
 /// Before the first attempt: what holds for all of them.
-fn begin(record: &mut Record, body: Option<&Incoming>) -> Option<AttemptFault> {
-    let upstream = &record.chosen.as_ref()?.endpoint.upstream;
-    record.deadline.cap_in(upstream.timeouts.total.0);
+fn begin(record: &mut Record, body: Option<&ClientBody>) -> Option<AttemptFault> {
+    let chosen = record.chosen.as_ref()?;
+    record.deadline.cap_in(chosen.timeouts.total.0);
     let incoming = body?;
     record.progress = Some(Rc::new(BodyProgress::default()));
     let limit = body_limit(record)?;
@@ -91,7 +98,7 @@ fn may_resend(record: &Record, fault: &AttemptFault, safe: bool, intact: bool) -
     };
     let Some(chosen) = record.chosen.as_ref().filter(|_| permitted) else { return false };
     let policy = &chosen.endpoint.upstream.retry;
-    if record.attempts > policy.retries || record.deadline.is_cap_over() {
+    if record.attempts > policy.retries || record.deadline.is_cap_over() || record.retries_too_long() {
         return false;
     }
     let granted = chosen.budget.try_retry(crate::clock::now_ns(), policy);

@@ -78,6 +78,7 @@ fn listed_names(headers: &HeaderMap) -> Vec<HeaderName> {
 /// Whether the request asks for a protocol that can be tunnelled.
 pub(crate) fn asks_upgrade(record: &Record, headers: &HeaderMap) -> bool {
     record.asks_upgrade
+        && record.may_upgrade()
         && (record.version == Version::HTTP_11 || record.connect.is_some())
         && offered(headers).next().is_some()
         && headers.get_all(header::CONNECTION).iter().any(|value| has_token(value, b"upgrade"))
@@ -204,21 +205,26 @@ impl Outgoing<'_> {
     }
 
     fn path(&self) -> &str {
-        self.chosen.path.as_deref().unwrap_or(self.record.uri.path())
+        let rewritten = self.record.rewritten().and_then(|rewritten| rewritten.path.as_deref());
+        rewritten.or(self.chosen.path.as_deref()).unwrap_or(self.record.uri.path())
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.record.sent_query()
     }
 
     /// Writes an HTTP/1.1 head.
     pub(crate) fn write_h1(&self, out: &mut Vec<u8>) {
         out.clear();
-        out.extend_from_slice(self.record.method.as_str().as_bytes());
+        out.extend_from_slice(self.record.sent_method().as_str().as_bytes());
         out.push(b' ');
         out.extend_from_slice(self.path().as_bytes());
-        if let Some(query) = self.record.uri.query() {
+        if let Some(query) = self.query() {
             out.push(b'?');
             out.extend_from_slice(query.as_bytes());
         }
         out.extend_from_slice(b" HTTP/1.1\r\nhost: ");
-        out.extend_from_slice(self.record.host());
+        out.extend_from_slice(self.record.upstream_host());
         out.extend_from_slice(b"\r\n");
         let h2 = self.record.version == Version::HTTP_2;
         let mut cookies = 0;
@@ -257,21 +263,25 @@ impl Outgoing<'_> {
 
     /// A request without body says so where the method has a meaning for one.
     fn says_empty(&self) -> bool {
-        matches!(self.record.method, Method::POST | Method::PUT | Method::PATCH)
+        matches!(*self.record.sent_method(), Method::POST | Method::PUT | Method::PATCH)
             || self.headers.contains_key(header::CONTENT_LENGTH)
     }
 
     /// Makes an HTTP/2 request.
     pub(crate) fn make_h2<B>(&self, body: B) -> Result<Request<B>, http::Error> {
         let path = self.path();
-        let target = match self.record.uri.query() {
+        let target = match self.query() {
             Some(query) => format!("{path}?{query}"),
             None => path.to_owned(),
         };
-        let uri =
-            Uri::builder().scheme("http").authority(self.record.host()).path_and_query(target).build()?;
+        let scheme = if self.chosen.tls.is_some() { "https" } else { "http" };
+        let uri = Uri::builder()
+            .scheme(scheme)
+            .authority(self.record.upstream_host())
+            .path_and_query(target)
+            .build()?;
         let mut request = Request::new(body);
-        *request.method_mut() = self.record.method.clone();
+        *request.method_mut() = self.record.sent_method().clone();
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_2;
         let mut fault = None;

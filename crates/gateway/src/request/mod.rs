@@ -1,7 +1,7 @@
 //! One request from head to log line: choose, forward, answer.
 //!
-//! The phases, in order: the framing guard has passed the head → route, lane and endpoint are chosen on the newest table
-//! → connection from the pool, or a new one → head and body go out, the response head comes back (or another attempt
+//! The phases, in order: the framing guard has passed the head → plugins, where the route has any, look at the request and
+//! may answer it (see [`crate::plugins`]) → route, lane and endpoint are chosen on the newest table → connection from the pool, or a new one → head and body go out, the response head comes back (or another attempt
 //! follows) → the response streams → counters, log line, the end of the count in flight. The last phase is the `Drop` of
 //! [`record::Record`], so it happens on every exit exactly once.
 
@@ -14,14 +14,17 @@ mod forward;
 pub(crate) mod head;
 pub(crate) mod ids;
 mod origin;
-mod present;
+pub(crate) mod present;
 pub(crate) mod record;
 pub(crate) mod reply;
 pub(crate) mod view;
 
 use crate::client::conn::Conn;
 use crate::client::h2::StreamWatch;
+use crate::plugins::run;
+use crate::upstream::request_body::ClientBody;
 use http::{HeaderMap, Request, Response};
+use http_body::Body;
 use hyper::body::Incoming;
 use record::Record;
 use reply::ReplyBody;
@@ -48,6 +51,13 @@ pub(crate) async fn serve(
     }
     if let Some(detail) = record.head_fault(&headers) {
         return error_reply::make(record, &headers, ErrorCode::BadRequest, detail, true);
+    }
+    let mut body = (!body.is_end_stream()).then_some(ClientBody::Live(body));
+    run::find(&mut record, &headers);
+    if record.running.is_some()
+        && let Some(answer) = run::before(&mut record, &mut headers, &mut body).await
+    {
+        return reply::of_answer(record, headers, answer);
     }
     forward::forward(record, headers, body).await
 }

@@ -11,6 +11,9 @@ use crate::client::h2::StreamWatch;
 use crate::clock;
 use crate::deadline::Deadline;
 use crate::framing::{self, Refusal};
+use crate::plugins::Running;
+use crate::plugins::running::Rewritten;
+use crate::resources::passive::Sight;
 use crate::upstream::request_body::{BodyProgress, BodyStage};
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
@@ -45,6 +48,10 @@ pub(crate) struct Record {
     pub(crate) progress: Option<Rc<BodyProgress>>,
     /// The peer is one whose forwarding headers are believed.
     pub(crate) trusted: bool,
+    /// What plugins keep; `None` = no plugin runs.
+    pub(crate) running: Option<Box<Running>>,
+    /// What the instance answered.
+    pub(crate) upstream_status: Option<u16>,
     client: IpAddr,
     host: Option<HeaderValue>,
     flight: Option<InFlight>,
@@ -102,6 +109,8 @@ impl Record {
             connect: None,
             progress: None,
             trusted,
+            running: None,
+            upstream_status: None,
             client,
             host: if uri.authority().is_some() { None } else { headers.get(HOST).cloned() },
             uri,
@@ -116,7 +125,101 @@ impl Record {
 
     /// The client's address: the peer's, or what proxies that are trusted say of whom they ask for.
     pub(crate) fn client(&self) -> IpAddr {
-        self.client
+        let plugins = self.running.as_ref().and_then(|running| running.client);
+        plugins.map_or(self.client, |(address, _)| address)
+    }
+
+    /// The client's port.
+    pub(crate) fn client_port(&self) -> u16 {
+        let plugins = self.running.as_ref().and_then(|running| running.client);
+        plugins.map_or(self.conn.peer.port(), |(_, port)| port)
+    }
+
+    /// Which way the client came.
+    pub(crate) fn scheme(&self) -> &'static str {
+        self.conn.scheme.as_str()
+    }
+
+    /// Bytes of the request's body so far.
+    pub(crate) fn bytes_in(&self) -> u64 {
+        self.progress.as_ref().map_or(0, |progress| progress.bytes.get())
+    }
+
+    /// How long the instance took to answer.
+    pub(crate) fn upstream_ns(&self) -> Option<u64> {
+        self.upstream_ns
+    }
+
+    /// How it goes out, where plugins say so.
+    pub(crate) fn rewritten(&self) -> Option<&Rewritten> {
+        self.running.as_ref().map(|running| &running.rewritten)
+    }
+
+    /// The method that goes out.
+    pub(crate) fn sent_method(&self) -> &Method {
+        self.rewritten().and_then(|rewritten| rewritten.method.as_ref()).unwrap_or(&self.method)
+    }
+
+    /// The query that goes out.
+    pub(crate) fn sent_query(&self) -> Option<&str> {
+        match self.rewritten().and_then(|rewritten| rewritten.query.as_deref()) {
+            Some("") => None,
+            Some(query) => Some(query),
+            None => self.uri.query(),
+        }
+    }
+
+    /// Path and query that go out.
+    pub(crate) fn upstream_target(&self) -> String {
+        let rewritten = self.rewritten().and_then(|rewritten| rewritten.path.as_deref());
+        let chosen = self.chosen.as_ref().and_then(|chosen| chosen.path.as_deref());
+        let path = rewritten.or(chosen).unwrap_or(self.uri.path());
+        match self.sent_query() {
+            Some(query) => format!("{path}?{query}"),
+            None => path.to_owned(),
+        }
+    }
+
+    /// The host that goes out.
+    pub(crate) fn upstream_host(&self) -> &[u8] {
+        let chosen = self.chosen.as_ref().and_then(|chosen| chosen.host.as_deref());
+        let rewritten = || self.rewritten().and_then(|rewritten| rewritten.host.as_deref());
+        chosen.or_else(rewritten).map_or_else(|| self.host(), str::as_bytes)
+    }
+
+    /// How the upstream is spoken to, as in a URL.
+    pub(crate) fn upstream_scheme(&self) -> &'static str {
+        let upstream = self.running.as_ref().and_then(|running| running.upstream.as_ref());
+        upstream.map_or("http", |upstream| upstream.scheme)
+    }
+
+    /// Whether the request may change its connection's protocol.
+    pub(crate) fn may_upgrade(&self) -> bool {
+        let program = self.running.as_ref().and_then(|running| running.program.as_ref());
+        program.is_none_or(|program| program.websocket)
+    }
+
+    /// Passive health is told what the endpoint did, where it is watched.
+    pub(crate) fn seen(&self, sight: Sight) {
+        let upstream = self.running.as_ref().and_then(|running| running.upstream.as_ref());
+        if let (Some(watch), Some(chosen)) = (upstream.and_then(|up| up.watch.as_ref()), &self.chosen) {
+            watch.note(chosen.endpoint.instance(), sight);
+        }
+    }
+
+    /// Whether the time for retries is over.
+    pub(crate) fn retries_too_long(&self) -> bool {
+        let upstream = self.running.as_ref().and_then(|running| running.upstream.as_ref());
+        let most = upstream.and_then(|upstream| upstream.retry_ms);
+        most.is_some_and(|ms| clock::now_ns().saturating_sub(self.started_ns) >= ms * 1_000_000)
+    }
+
+    /// The headers are not needed to send any more: plugins may look at them, or their memory is used again.
+    pub(crate) fn keep_headers(&mut self, headers: HeaderMap) {
+        match &mut self.running {
+            Some(running) => running.headers = headers,
+            None => self.conn.worker.put_map(headers),
+        }
     }
 
     /// Host and port that the request is for.
@@ -195,6 +298,8 @@ impl Record {
         let latency_ns = self.latency_ns(now);
         self.upstream_ns = Some(latency_ns.unwrap_or_else(|| now.saturating_sub(self.sent_ns.get())));
         self.status = status;
+        self.upstream_status = Some(status);
+        self.seen(Sight::Status(status));
         if let Some(progress) = &self.progress {
             progress.stage.set(BodyStage::Answering);
         }
@@ -262,6 +367,7 @@ impl Drop for Record {
         if let Some(progress) = &self.progress {
             progress.stage.set(BodyStage::Over);
         }
+        crate::plugins::run::log(self);
         let now = clock::now_ns();
         let duration_us = now.saturating_sub(self.started_ns) / 1000;
         let bytes_in = self.progress.as_ref().map_or(0, |progress| progress.bytes.get());

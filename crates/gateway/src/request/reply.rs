@@ -1,15 +1,18 @@
 //! Responses on their way to the client.
 
+use super::error_reply;
 use super::record::Record;
 use crate::buffer;
 use crate::client::conn::{Phase, TunnelEnd};
 use crate::client::tunnel;
+use crate::plugins::filter::Filtered;
+use crate::plugins::{Answer, BodyFilter, run};
 use crate::upstream::h1::{H1Body, H1Reply};
 use crate::upstream::h2::StreamGuard;
 use crate::upstream::pool::PoolKey;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Response, StatusCode, Version};
+use http::{Method, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -26,6 +29,8 @@ pub(crate) enum ReplyBody {
     Own(Bytes, Option<Box<Record>>),
     /// An instance's.
     Stream(Box<Stream>),
+    /// One of these behind plugins.
+    Filtered(Box<Filtered>),
 }
 
 /// A response that streams from an instance.
@@ -61,9 +66,11 @@ pub(crate) fn from_h1(mut record: Record, reply: H1Reply, key: PoolKey) -> Respo
         return switch(record, response, reply.upgrade, reply.body);
     }
     let mut body = reply.body;
+    let filters = plugins_see(&mut record, &mut response);
     if body.is_done() {
         keep_connection(&record, &mut body, key);
         record.completes();
+        *response.body_mut() = behind(filters, ReplyBody::Empty);
         return response;
     }
     // A small body that is here already goes into the client's socket as it is: nothing needs to be kept for it. With HTTP/2
@@ -74,11 +81,72 @@ pub(crate) fn from_h1(mut record: Record, reply: H1Reply, key: PoolKey) -> Respo
         keep_connection(&record, &mut body, key);
         record.bytes_out = whole.len() as u64;
         record.completes();
-        *response.body_mut() = ReplyBody::Own(whole, None);
+        *response.body_mut() = behind(filters, ReplyBody::Own(whole, None));
         return response;
     }
-    *response.body_mut() = stream(record, Source::H1(body), key);
+    *response.body_mut() = behind(filters, stream(record, Source::H1(body), key));
     response
+}
+
+/// The response phases of plugins, if there are any.
+fn plugins_see(record: &mut Record, response: &mut Response<ReplyBody>) -> Vec<Box<dyn BodyFilter>> {
+    if record.running.is_none() {
+        return Vec::new();
+    }
+    let mut status = response.status();
+    let may_have_body = record.method != Method::HEAD && !matches!(status.as_u16(), 204 | 304);
+    let filters = run::reply(record, &mut status, response.headers_mut(), may_have_body);
+    *response.status_mut() = status;
+    filters
+}
+
+fn behind(filters: Vec<Box<dyn BodyFilter>>, body: ReplyBody) -> ReplyBody {
+    if filters.is_empty() { body } else { ReplyBody::Filtered(Box::new(Filtered::new(body, filters))) }
+}
+
+/// A response that plugins see before it goes out, with a body of the gateway's own.
+pub(crate) fn own(
+    mut record: Record,
+    headers: &HeaderMap,
+    mut response: Response<ReplyBody>,
+    text: Bytes,
+) -> Response<ReplyBody> {
+    let may_have_body = record.method != Method::HEAD && !matches!(response.status().as_u16(), 204 | 304);
+    let mut filters = Vec::new();
+    if let Some(running) = &mut record.running {
+        if running.headers.is_empty() {
+            running.headers = headers.clone();
+        }
+        let mut status = response.status();
+        filters = run::reply(&mut record, &mut status, response.headers_mut(), may_have_body);
+        *response.status_mut() = status;
+    }
+    if may_have_body && !(text.is_empty() && filters.is_empty()) {
+        record.bytes_out = text.len() as u64;
+        *response.body_mut() = behind(filters, ReplyBody::Own(text, Some(Box::new(record))));
+    }
+    response
+}
+
+/// Makes the response of a plugin's answer.
+pub(crate) fn of_answer(mut record: Record, headers: HeaderMap, answer: Answer) -> Response<ReplyBody> {
+    record.keep_headers(headers);
+    let Some(text) = answer.body else {
+        return error_reply::of_status(record, answer.status, answer.headers);
+    };
+    record.status = answer.status;
+    record.complete = true;
+    let mut response = Response::new(ReplyBody::Empty);
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let out = response.headers_mut();
+    for (name, value) in answer.headers {
+        out.append(name, value);
+    }
+    record.id.to_header().map(|id| out.insert(X_REQUEST_ID.clone(), id));
+    if !matches!(answer.status, 204 | 304) {
+        out.insert(header::CONTENT_LENGTH, text.len().into());
+    }
+    own(record, &HeaderMap::new(), response, text)
 }
 
 /// Makes the client's response of an HTTP/2 instance's.
@@ -94,16 +162,18 @@ pub(crate) fn from_h2(
     *response.status_mut() = parts.status;
     *response.headers_mut() = parts.headers;
     add_headers(&record, response.headers_mut());
+    let filters = plugins_see(&mut record, &mut response);
     if incoming.is_end_stream() {
         record.completes();
+        *response.body_mut() = behind(filters, ReplyBody::Empty);
     } else {
-        *response.body_mut() = stream(record, Source::H2(incoming, guard), key);
+        *response.body_mut() = behind(filters, stream(record, Source::H2(incoming, guard), key));
     }
     response
 }
 
 fn stream(record: Record, source: Source, key: PoolKey) -> ReplyBody {
-    let idle_ms = record.chosen.as_ref().map_or(0, |chosen| chosen.endpoint.upstream.timeouts.idle.0);
+    let idle_ms = record.chosen.as_ref().map_or(0, |chosen| chosen.timeouts.idle.0);
     record.deadline.clear();
     record.deadline.set_in(idle_ms);
     match &record.watch {
@@ -150,7 +220,7 @@ fn switch(
 ) -> Response<ReplyBody> {
     let conn = record.conn.clone();
     conn.worker.metrics.upgrades.add(1);
-    let idle_ms = record.chosen.as_ref().map_or(0, |chosen| chosen.endpoint.upstream.timeouts.idle.0);
+    let idle_ms = record.chosen.as_ref().map_or(0, |chosen| chosen.timeouts.idle.0);
     let connect = record.connect.take();
     if connect.is_some() {
         *response.status_mut() = StatusCode::OK;
@@ -280,6 +350,7 @@ impl Body for ReplyBody {
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
             Self::Stream(stream) => stream.poll_frame(cx),
+            Self::Filtered(filtered) => filtered.poll_frame(cx),
         }
     }
 
@@ -288,6 +359,7 @@ impl Body for ReplyBody {
             Self::Empty => true,
             Self::Own(bytes, _) => bytes.is_empty(),
             Self::Stream(stream) => stream.record.complete,
+            Self::Filtered(filtered) => filtered.is_end_stream(),
         }
     }
 
@@ -295,6 +367,7 @@ impl Body for ReplyBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Own(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Filtered(_) => SizeHint::default(),
             Self::Stream(stream) => stream.size_left().map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }

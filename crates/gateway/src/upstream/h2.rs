@@ -1,6 +1,7 @@
 //! HTTP/2 in clear text towards instances: one connection carries many requests.
 
-use super::request_body::{BodyProgress, BodyStage, RequestBody};
+use super::request_body::{BodyProgress, BodyStage, ClientBody, RequestBody};
+use super::stream::UpstreamStream;
 use super::{AttemptFault, BodyFault};
 use crate::deadline::Deadline;
 use crate::local_exec::LocalExec;
@@ -18,7 +19,6 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpStream;
 
 /// How often a quiet connection is asked whether it is there.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ impl H2RequestBody {
     }
 
     /// The client's body, if nothing of it was read.
-    fn into_unread(self) -> Option<Incoming> {
+    fn into_unread(self) -> Option<ClientBody> {
         match self {
             Self::Empty => None,
             Self::Stream(watched) => watched.body.into_unread(),
@@ -125,7 +125,7 @@ impl Drop for StreamGuard {
 
 impl H2Conn {
     /// Speaks HTTP/2 over a fresh connection. The connection's own work is a task on this thread.
-    pub(crate) async fn start(stream: TcpStream, now_ms: u64) -> Result<Self, AttemptFault> {
+    pub(crate) async fn start(stream: UpstreamStream, now_ms: u64) -> Result<Self, AttemptFault> {
         let (send, conn) = http2::Builder::new(LocalExec)
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
@@ -183,7 +183,7 @@ impl H2Conn {
         request: Request<H2RequestBody>,
         deadline: &Deadline,
         progress: Option<&BodyProgress>,
-        body: &mut Option<Incoming>,
+        body: &mut Option<ClientBody>,
     ) -> Result<Response<Incoming>, AttemptFault> {
         let answer = {
             let mut answer = pin!(self.send.try_send_request(request));

@@ -11,6 +11,7 @@ pub(crate) mod h2;
 mod opening;
 pub(crate) mod pool;
 pub(crate) mod request_body;
+pub(crate) mod stream;
 mod trial;
 
 pub(crate) use fault::{AttemptFault, BodyFault, Resend};

@@ -4,6 +4,7 @@ use super::AttemptFault;
 use super::h1::H1Conn;
 use super::h2::H2Conn;
 use super::opening::{Openings, Step};
+use super::stream::{TlsPeer, UpstreamStream};
 use super::trial::{Mark, Trials};
 use crate::deadline::Deadline;
 use crate::metrics::WorkerMetrics;
@@ -26,17 +27,23 @@ use towpath_types::InstanceId;
 pub(crate) struct PoolKey {
     instance: InstanceId,
     start: u32,
+    /// Of how TLS is spoken; 0 = clear text.
+    tls: u64,
 }
 
 impl PoolKey {
     #[cfg(test)]
     pub(crate) fn new(instance: InstanceId, start: u32) -> Self {
-        Self { instance, start }
+        Self { instance, start, tls: 0 }
     }
 
-    /// The key of an endpoint.
-    pub(crate) fn of(endpoint: &Endpoint) -> Self {
-        Self { instance: endpoint.instance(), start: endpoint.start() }
+    /// The key of an endpoint that is spoken to in this way.
+    pub(crate) fn of(endpoint: &Endpoint, tls: Option<&TlsPeer>) -> Self {
+        Self {
+            instance: endpoint.instance(),
+            start: endpoint.start(),
+            tls: tls.map_or(0, |peer| peer.key | 1),
+        }
     }
 }
 
@@ -121,10 +128,11 @@ impl Pool {
         key: PoolKey,
         chosen: Mark,
         address: &Address,
+        tls: Option<&TlsPeer>,
         deadline: &Deadline,
     ) -> Result<H1Conn, AttemptFault> {
         let turn = self.trials.turn(key, chosen, deadline).await?;
-        let opened = self.connect(address, deadline).await;
+        let opened = self.connect(address, tls, deadline).await;
         turn.ends(&opened, deadline.now_ms());
         opened.map(H1Conn::new)
     }
@@ -158,13 +166,14 @@ impl Pool {
         &self,
         key: PoolKey,
         address: &Address,
+        tls: Option<&TlsPeer>,
         deadline: &Deadline,
     ) -> Result<H2Conn, AttemptFault> {
         let turn = match self.openings.next(key, self.settings.h2_streams, deadline).await? {
             Step::Shared(conn) => return Ok(conn),
             Step::Open(turn) => turn,
         };
-        let opened = match self.connect(address, deadline).await {
+        let opened = match self.connect(address, tls, deadline).await {
             Ok(stream) => H2Conn::start(stream, deadline.now_ms()).await,
             Err(fault) => Err(fault),
         };
@@ -189,8 +198,13 @@ impl Pool {
         });
     }
 
-    /// Opens a TCP connection to an endpoint before the deadline.
-    async fn connect(&self, address: &Address, deadline: &Deadline) -> Result<TcpStream, AttemptFault> {
+    /// Opens a connection to an endpoint before the deadline.
+    async fn connect(
+        &self,
+        address: &Address,
+        tls: Option<&TlsPeer>,
+        deadline: &Deadline,
+    ) -> Result<UpstreamStream, AttemptFault> {
         let mut connecting = pin!(async {
             let stream = match address {
                 Address::Socket(address) => TcpStream::connect(address).await?,
@@ -208,6 +222,10 @@ impl Pool {
             Poll::Pending => Poll::Pending,
         })
         .await;
+        let connected = match (connected, tls) {
+            (Ok(stream), Some(peer)) => UpstreamStream::secure(stream, peer, deadline).await,
+            (connected, _) => connected.map(UpstreamStream::Tcp),
+        };
         if connected.is_err() {
             self.metrics.connect_failures.add(1);
         }
@@ -234,7 +252,7 @@ mod tests {
         let key = PoolKey::new(InstanceId::mint(1, [0; 10]), 1);
         for _ in 0..3 {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            pool.put_h1(key, H1Conn::new(stream), 0);
+            pool.put_h1(key, H1Conn::new(UpstreamStream::Tcp(stream)), 0);
         }
         for _ in 0..3 {
             let (mut instance, _) = listener.accept().unwrap();

@@ -50,9 +50,46 @@ impl BodyProgress {
     }
 }
 
+/// A client's body: as it comes, or read already by a plugin.
+pub(crate) enum ClientBody {
+    Live(Incoming),
+    #[expect(dead_code, reason = "for plugins that read a body before it goes out")]
+    Held(Bytes),
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Live(incoming) => Pin::new(incoming).poll_frame(cx),
+            Self::Held(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Held(bytes) => Poll::Ready(Some(Ok(http_body::Frame::data(std::mem::take(bytes))))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Live(incoming) => incoming.is_end_stream(),
+            Self::Held(bytes) => bytes.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        match self {
+            Self::Live(incoming) => incoming.size_hint(),
+            Self::Held(bytes) => http_body::SizeHint::with_exact(bytes.len() as u64),
+        }
+    }
+}
+
 /// A client's body, with its limit.
 pub(crate) struct RequestBody {
-    incoming: Incoming,
+    incoming: ClientBody,
     limit: u64,
     conn: Rc<Conn>,
     progress: Rc<BodyProgress>,
@@ -63,7 +100,7 @@ pub(crate) struct RequestBody {
 impl RequestBody {
     /// Wraps a client's body.
     pub(crate) fn new(
-        incoming: Incoming,
+        incoming: ClientBody,
         limit: u64,
         conn: Rc<Conn>,
         progress: Rc<BodyProgress>,
@@ -78,7 +115,7 @@ impl RequestBody {
     }
 
     /// The client's body, if nothing of it was read.
-    pub(crate) fn into_unread(self) -> Option<Incoming> {
+    pub(crate) fn into_unread(self) -> Option<ClientBody> {
         (self.progress.bytes.get() == 0).then_some(self.incoming)
     }
 
@@ -168,10 +205,17 @@ impl BodyPump {
                 self.advance(written);
             }
             if self.ended {
+                ready!(conn.poll_flush(cx)).map_err(PumpFault::Upstream)?;
                 self.body.progress.ends();
                 return Poll::Ready(Ok(()));
             }
-            match ready!(self.body.poll_next(cx)).map_err(PumpFault::Client)? {
+            let Poll::Ready(next) = self.body.poll_next(cx) else {
+                if let Poll::Ready(Err(error)) = conn.poll_flush(cx) {
+                    return Poll::Ready(Err(PumpFault::Upstream(error)));
+                }
+                return Poll::Pending;
+            };
+            match next.map_err(PumpFault::Client)? {
                 Some(frame) => match frame.into_data() {
                     Ok(data) => self.queue(data),
                     Err(frame) => self.end(frame.into_trailers().ok()),

@@ -8,6 +8,7 @@
     reason = "test code"
 )]
 
+mod alone;
 mod bodies;
 mod control;
 mod deaths;
@@ -20,9 +21,11 @@ mod halves;
 mod heads;
 mod lanes;
 mod limits;
+mod plugins;
 mod retries;
 mod seen;
 mod sticky;
 mod support;
 mod upgrades;
+mod upstreams;
 mod vital;

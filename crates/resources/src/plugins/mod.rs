@@ -7,6 +7,7 @@
 mod meta;
 mod read;
 mod refused;
+pub mod values;
 
 pub use meta::{ErrorResponse, Meta};
 pub(crate) use read::refuse_secrets;
@@ -142,8 +143,26 @@ macro_rules! optional {
 }
 
 registry! {
+    api_breaker => ApiBreaker, "api-breaker", 1005;
+    basic_auth => BasicAuth, "basic-auth", 2520, credential: Credential;
+    client_control => ClientControl, "client-control", 22000;
+    consumer_restriction => ConsumerRestriction, "consumer-restriction", 2400;
+    cors => Cors, "cors", 4000, metadata: Metadata;
+    csrf => Csrf, "csrf", 2980;
+    fault_injection => FaultInjection, "fault-injection", 11000;
     ip_restriction => IpRestriction, "ip-restriction", 3000;
     key_auth => KeyAuth, "key-auth", 2500, credential: Credential;
+    limit_conn => LimitConn, "limit-conn", 1003;
     limit_count => LimitCount, "limit-count", 1002, metadata: Metadata;
+    limit_req => LimitReq, "limit-req", 1001;
+    mocking => Mocking, "mocking", 10900;
+    proxy_rewrite => ProxyRewrite, "proxy-rewrite", 1008;
+    real_ip => RealIp, "real-ip", 23000;
+    redirect => Redirect, "redirect", 900;
+    referer_restriction => RefererRestriction, "referer-restriction", 2990;
     request_id => RequestId, "request-id", 12015;
+    response_rewrite => ResponseRewrite, "response-rewrite", 899;
+    traffic_split => TrafficSplit, "traffic-split", 966;
+    ua_restriction => UaRestriction, "ua-restriction", 2999;
+    uri_blocker => UriBlocker, "uri-blocker", 2900;
 }

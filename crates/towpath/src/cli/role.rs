@@ -184,10 +184,12 @@ impl ManagerArgs {
 /// `towpath gateway`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
+Examples:
   towpath gateway --nats nats://10.0.0.1:4222 --listen 0.0.0.0:80 --region eu --zone eu-1
+  towpath gateway --file apisix.yaml --listen 0.0.0.0:9080
+  towpath gateway --file apisix.yaml --check
 
-The last routing table is kept in the data directory: a gateway starts from it when nothing else runs.")]
+With --file it runs alone, without manager, store and bus, and follows the file's changes. Otherwise the last routing table is kept in the data directory: a gateway starts from it when nothing else runs.")]
 pub(crate) struct GatewayArgs {
     #[command(flatten)]
     pub(crate) role: RoleArgs,
@@ -202,6 +204,9 @@ pub(crate) struct GatewayArgs {
     /// Where it serves /metrics and /healthz [TOWPATH_GATEWAY_ADMIN; default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<String>,
+    /// Run alone, with the routes, upstreams and plugins of this file (apisix.yaml, .json, .toml) [TOWPATH_GATEWAY_FILE]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nats", "nats_credentials"])]
+    file: Option<String>,
 }
 
 impl GatewayArgs {
@@ -211,6 +216,7 @@ impl GatewayArgs {
         list(&mut flags, "gateway.listen", "--listen", &self.listen);
         flag(&mut flags, "gateway.workers", "--workers", self.workers.as_ref());
         flag(&mut flags, "gateway.admin", "--admin-listen", self.admin_listen.as_ref());
+        flag(&mut flags, "gateway.file", "--file", self.file.as_ref());
         flags
     }
 }

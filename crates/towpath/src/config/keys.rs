@@ -38,6 +38,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key { path: "gateway.listen", env: "TOWPATH_GATEWAY_LISTEN", list: true },
     one("gateway.workers", "TOWPATH_GATEWAY_WORKERS"),
     one("gateway.admin", "TOWPATH_GATEWAY_ADMIN"),
+    one("gateway.file", "TOWPATH_GATEWAY_FILE"),
     one("gateway.url", "TOWPATH_GATEWAY_URL"),
     one("gateway.sticky_key", "TOWPATH_GATEWAY_STICKY_KEY"),
     one("cell.address", "TOWPATH_CELL_ADDRESS"),

@@ -51,9 +51,9 @@ pub(crate) fn read(role: Role, sources: &Sources, machine: &Machine) -> Result<S
         protocol,
         secrets_key_file,
         rollout: rollout(&table("rollout")),
-        gateway: gateway(&table("gateway")),
+        gateway: gateway(role, &table("gateway")),
         cell: cell(role, &table("cell")),
-        nats: nats(role, &bus),
+        nats: nats(role, &bus, table("gateway").node("file").is_some()),
         postgres: postgres(role, &store),
         postgres_ca: store.text("ca").map(PathBuf::from),
     };
@@ -185,8 +185,9 @@ fn priority(fields: &Fields<'_>) -> i32 {
 }
 
 /// The gateway's own configuration, checked by itself too, and its URL.
-fn gateway(fields: &Fields<'_>) -> GatewaySettings {
+fn gateway(role: Role, fields: &Fields<'_>) -> GatewaySettings {
     let config = gateway::read(fields);
+    let file = fields.text("file").map(PathBuf::from).filter(|_| role == Role::Gateway);
     let url = url(fields, "url");
     fields.refuse_rest();
     if let Err(errors) = config.clone().validate() {
@@ -194,7 +195,7 @@ fn gateway(fields: &Fields<'_>) -> GatewaySettings {
             fields.wrong_inside(&error.field, error.message);
         }
     }
-    GatewaySettings { config, url }
+    GatewaySettings { config, url, file }
 }
 
 fn cell(role: Role, fields: &Fields<'_>) -> CellSettings {
@@ -228,7 +229,8 @@ fn cell(role: Role, fields: &Fields<'_>) -> CellSettings {
     settings
 }
 
-fn nats(role: Role, bus: &Fields<'_>) -> Option<NatsSettings> {
+/// `alone` = the gateway has its resources from a file.
+fn nats(role: Role, bus: &Fields<'_>, alone: bool) -> Option<NatsSettings> {
     let servers = bus.texts("nats").unwrap_or_default();
     for server in &servers {
         if !server.starts_with("nats://") && !server.starts_with("tls://") {
@@ -253,7 +255,7 @@ fn nats(role: Role, bus: &Fields<'_>) -> Option<NatsSettings> {
             None
         }
     };
-    if role == Role::Up {
+    if role == Role::Up || (role == Role::Gateway && alone) {
         return None;
     }
     if servers.is_empty() {

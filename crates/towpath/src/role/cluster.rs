@@ -48,7 +48,10 @@ async fn start_manager(run: &Run, layout: &Layout) -> Outcome<towpath_manager::M
 pub(super) async fn gateway(run: Run, mut signals: Signals) -> Outcome {
     let layout = Layout::new(&run.settings.data_dir);
     let start = async {
-        let bus = services::nats(&run.settings, true).await?;
+        let bus = match run.settings.gateway.file {
+            Some(_) => None,
+            None => Some(services::nats(&run.settings, true).await?),
+        };
         services::gateway(&run.settings, layout.closed("gateway")?, bus).await
     };
     let Some(gateway) = run.start(&mut signals, start).await? else { return Ok(()) };

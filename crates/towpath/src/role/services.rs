@@ -5,12 +5,13 @@ use super::signals::Signals;
 use super::{failures, ports};
 use crate::config::Settings;
 use crate::exit::{Exit, Failure, Outcome, reason};
+use crate::resources_file::ResourcesFile;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use towpath_bus::{Bus, NatsAuth, NatsBus, NatsConfig, NatsTls};
 use towpath_cell::Cell;
-use towpath_gateway::Gateway;
+use towpath_gateway::{Gateway, Resources};
 use towpath_manager::{Manager, ManagerSettings};
 use towpath_store::Store;
 
@@ -53,16 +54,22 @@ fn without_secret(url: &str) -> String {
 }
 
 /// Starts the gateway.
-pub(super) async fn gateway(settings: &Settings, data_dir: PathBuf, bus: Arc<dyn Bus>) -> Outcome<Gateway> {
+pub(super) async fn gateway(
+    settings: &Settings,
+    data_dir: PathBuf,
+    bus: Option<Arc<dyn Bus>>,
+) -> Outcome<Gateway> {
     let mut config = settings.gateway.config.clone();
     config.data_dir = data_dir;
     config.place = settings.place.clone();
-    let checked = config.validate().map_err(|errors| Failure {
+    let mut checked = config.validate().map_err(|errors| Failure {
         code: None,
         exit: Exit::Usage,
         lines: errors.0.iter().map(|e| format!("gateway.{}: {}", e.field, e.message)).collect(),
     })?;
-    Gateway::start(checked, Some(bus)).await.map_err(|error| failures::gateway(&error, settings))
+    let file = settings.gateway.file.clone();
+    checked.resources = file.map(|file| Resources(Arc::new(ResourcesFile::new(file))));
+    Gateway::start(checked, bus).await.map_err(|error| failures::gateway(&error, settings))
 }
 
 /// Starts the manager. `gateway_url` is for URLs that are shown. `alone`: it is the only one, and makes its own key for secrets.

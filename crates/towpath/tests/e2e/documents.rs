@@ -227,6 +227,11 @@ fn secrets_can_be_followed() {
 }
 
 #[test]
+fn the_gateway_alone_can_be_followed() {
+    Reader::new().follows("docs/guide/gateway-alone.md", "");
+}
+
+#[test]
 fn the_api_can_be_followed() {
     Reader::new().follows("docs/guide/api.md", "");
 }
@@ -292,6 +297,11 @@ fn every_example_file_is_read() {
                 let text = std::fs::read_to_string(&path).unwrap();
                 assert_manifest(dir.path(), &name, &text, &path.display().to_string());
                 found += 1;
+            } else if name == "apisix.yaml" {
+                let mut check = command(dir.path());
+                check.args(["gateway", "--check", "--file"]).arg(&path);
+                let output = run(check);
+                assert_eq!(output.code, 0, "{}: {output:#?}", path.display());
             } else if name.ends_with(".json") {
                 let text = std::fs::read_to_string(&path).unwrap();
                 serde_json::from_str::<serde_json::Value>(&text)

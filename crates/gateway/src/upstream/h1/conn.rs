@@ -1,15 +1,15 @@
 //! One connection to an instance.
 
 use crate::buffer::Buffer;
+use crate::upstream::stream::UpstreamStream;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// An HTTP/1.1 connection, kept in the pool while it carries no request.
 pub(crate) struct H1Conn {
-    stream: TcpStream,
+    stream: UpstreamStream,
     unsent: Vec<u8>,
     unsent_from: usize,
     /// When its last response ended.
@@ -22,7 +22,7 @@ pub(crate) struct H1Conn {
 
 impl H1Conn {
     /// Wraps a fresh connection.
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: UpstreamStream) -> Self {
         Self {
             stream,
             unsent: Vec::new(),
@@ -62,7 +62,8 @@ impl H1Conn {
                 written => self.unsent_from += written,
             }
         }
-        Poll::Ready(Ok(()))
+        // What TLS has encrypted may wait in its own buffer.
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     /// Writes from several slices.
@@ -84,7 +85,7 @@ impl H1Conn {
     }
 
     /// The bare stream, for a tunnel.
-    pub(crate) fn into_stream(self) -> TcpStream {
+    pub(crate) fn into_stream(self) -> UpstreamStream {
         self.stream
     }
 }

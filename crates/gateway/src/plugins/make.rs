@@ -1,0 +1,48 @@
+//! From configurations to plugins at work. A plugin is a line here and a file beside this one.
+
+use super::program::Plugins;
+use super::{Plugin, work};
+use std::sync::Arc;
+use towpath_resources::plugins::PluginConfig;
+
+/// Where a plugin finds things when it is made.
+pub(crate) struct Scope<'a> {
+    /// The resource in which it stands: what it counts, it counts for that.
+    pub(crate) from: String,
+    /// States, metadata, upstreams.
+    pub(crate) plugins: &'a Plugins,
+}
+
+/// The plugin at work.
+pub(crate) fn make(config: &PluginConfig, scope: &Scope<'_>) -> Arc<dyn Plugin> {
+    match config {
+        PluginConfig::ApiBreaker(config) => Arc::new(work::api_breaker::ApiBreaker::new(config, scope)),
+        PluginConfig::BasicAuth(config) => Arc::new(work::basic_auth::BasicAuth::new(config)),
+        PluginConfig::ClientControl(config) => Arc::new(work::client_control::ClientControl::new(config)),
+        PluginConfig::ConsumerRestriction(config) => {
+            Arc::new(work::consumer_restriction::ConsumerRestriction::new(config))
+        }
+        PluginConfig::Cors(config) => Arc::new(work::cors::Cors::new(config, scope)),
+        PluginConfig::Csrf(config) => Arc::new(work::csrf::Csrf::new(config)),
+        PluginConfig::FaultInjection(config) => Arc::new(work::fault_injection::FaultInjection::new(config)),
+        PluginConfig::IpRestriction(config) => Arc::new(work::ip_restriction::IpRestriction::new(config)),
+        PluginConfig::KeyAuth(config) => Arc::new(work::key_auth::KeyAuth::new(config)),
+        PluginConfig::LimitConn(config) => Arc::new(work::limit_conn::LimitConn::new(config, scope)),
+        PluginConfig::LimitCount(config) => Arc::new(work::limit_count::LimitCount::new(config, scope)),
+        PluginConfig::LimitReq(config) => Arc::new(work::limit_req::LimitReq::new(config, scope)),
+        PluginConfig::Mocking(config) => Arc::new(work::mocking::Mocking::new(config)),
+        PluginConfig::ProxyRewrite(config) => Arc::new(work::proxy_rewrite::ProxyRewrite::new(config)),
+        PluginConfig::RealIp(config) => Arc::new(work::real_ip::RealIp::new(config)),
+        PluginConfig::Redirect(config) => Arc::new(work::redirect::Redirect::new(config)),
+        PluginConfig::RefererRestriction(config) => {
+            Arc::new(work::referer_restriction::RefererRestriction::new(config))
+        }
+        PluginConfig::RequestId(config) => Arc::new(work::request_id::RequestId::new(config)),
+        PluginConfig::ResponseRewrite(config) => {
+            Arc::new(work::response_rewrite::ResponseRewrite::new(config))
+        }
+        PluginConfig::TrafficSplit(config) => Arc::new(work::traffic_split::TrafficSplit::new(config, scope)),
+        PluginConfig::UaRestriction(config) => Arc::new(work::ua_restriction::UaRestriction::new(config)),
+        PluginConfig::UriBlocker(config) => Arc::new(work::uri_blocker::UriBlocker::new(config)),
+    }
+}

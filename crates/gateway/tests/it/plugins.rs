@@ -1,0 +1,436 @@
+//! Plugins through a real gateway.
+
+use crate::alone::{Alone, route, until, upstream};
+use crate::support::{Raw, dead_address};
+use serde_json::{Value, json};
+use std::time::Duration;
+use towpath_testkit::HttpApp;
+
+async fn with(app: &HttpApp, plugins: Value) -> Alone {
+    Alone::start(json!({"routes": [route(app.address(), plugins)]})).await
+}
+
+#[tokio::test]
+async fn a_route_without_plugins_proxies() {
+    let app = HttpApp::start("a");
+    let alone = with(&app, json!({})).await;
+    let answer = alone.get("/x?y=1");
+    assert_eq!((answer.status, &answer.json()["path"]), (200, &json!("/x?y=1")));
+    assert_eq!(answer.seen("host").unwrap(), "a.test");
+}
+
+#[tokio::test]
+async fn proxy_rewrite_changes_what_goes_out() {
+    let app = HttpApp::start("a");
+    let alone = with(
+        &app,
+        json!({"proxy-rewrite": {
+            "uri": "/v2$uri?own=1", "method": "POST", "host": "other.test:81",
+            "headers": {"add": {"X-Add": "$remote_addr"}, "set": {"X-Set": "${arg_y}!", "X-Two": ["1", "2"]}, "remove": ["X-Gone"]}
+        }}),
+    )
+    .await;
+    let answer = alone.get_with("/x%20y?y=7", "X-Gone: 1\r\nX-Add: 0\r\nX-Set: 0");
+    let seen = answer.json();
+    assert_eq!((&seen["path"], &seen["method"]), (&json!("/v2/x%20y?own=1&y=7"), &json!("POST")));
+    assert_eq!(answer.seen("host").unwrap(), "other.test:81");
+    assert_eq!(answer.seen_all("x-add"), ["0", "127.0.0.1"]);
+    assert_eq!((answer.seen("x-set").unwrap().as_str(), answer.seen("x-gone")), ("7!", None));
+    assert_eq!(answer.seen_all("x-two"), ["1", "2"]);
+}
+
+#[tokio::test]
+async fn proxy_rewrite_takes_the_first_expression_that_matches() {
+    let app = HttpApp::start("a");
+    let alone = with(
+        &app,
+        json!({"proxy-rewrite": {
+            "regex_uri": ["^/none", "/no", "^/a/(.*)/(.*)", "/$2/${1}x", "^/a", "/late"], "headers": {"X-G": "$1-$2"}
+        }}),
+    )
+    .await;
+    let answer = alone.get("/a/b/c?q=1");
+    assert_eq!(answer.json()["path"], "/c/bx?q=1");
+    assert_eq!(answer.seen("x-g").unwrap(), "b-c");
+    assert_eq!(alone.get("/other").json()["path"], "/other");
+    let smuggled = alone.get("/a/b%0d%0aX:1/c%3Fd");
+    assert_eq!(smuggled.json()["path"], "/c%3Fd/b%0d%0aX:1x");
+}
+
+#[tokio::test]
+async fn response_rewrite_changes_what_comes_back() {
+    let app = HttpApp::start("a");
+    let alone = with(
+        &app,
+        json!({"response-rewrite": {
+            "status_code": 201, "body": "aGVsbG8=", "body_base64": true, "vars": [["status", "==", 200]],
+            "headers": {"set": {"X-Status": "$status", "Content-Type": "text/x"}, "add": ["X-Up: $upstream_addr"], "remove": ["X-Request-Id"]}
+        }}),
+    )
+    .await;
+    let mut client = alone.client();
+    for _ in 0..2 {
+        let answer = client.request("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        assert_eq!((answer.status, answer.text().as_str()), (201, "hello"));
+        assert_eq!(answer.header("x-up"), Some(app.address().to_string().as_str()));
+        assert_eq!((answer.header("content-type"), answer.header("x-request-id")), (Some("text/x"), None));
+    }
+    app.set_status(404);
+    assert_eq!(alone.get("/").status, 404);
+}
+
+#[tokio::test]
+async fn response_rewrite_replaces_in_bodies_of_any_framing() {
+    for body in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nbanana banana",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbana\r\n9\r\nna banana\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nbanana banana",
+    ] {
+        let app = Raw::saying(body);
+        let alone = Alone::start(json!({"routes": [route(app.address, json!({"response-rewrite": {"filters": [
+            {"regex": "B(an)", "replace": "<$1>", "options": "i"}, {"regex": "a", "scope": "global", "replace": "o"}
+        ]}}))]}))
+        .await;
+        assert_eq!(alone.get("/").text(), "<on>ono bonono", "{body}");
+    }
+}
+
+#[tokio::test]
+async fn redirect_leads_elsewhere() {
+    let app = HttpApp::start("a");
+    let alone = Alone::start(json!({"routes": [
+        {"id": "1", "uri": "/https", "plugins": {"redirect": {"http_to_https": true}}},
+        {"id": "2", "uri": "/uri", "plugins": {"redirect": {"uri": "/new/$arg_x", "ret_code": 301, "append_query_string": true}}},
+        {"id": "3", "uri": "/re/*", "plugins": {"redirect": {"regex_uri": ["^/re/(\\w+)$", "https://x.test/${1}"]}},
+         "upstream": upstream(&[app.address()])},
+    ]}))
+    .await;
+    let to = |answer: &crate::support::Answer| (answer.status, answer.header("location").map(str::to_owned));
+    assert_eq!(to(&alone.get("/https?a=1")), (301, Some("https://a.test/https?a=1".into())));
+    let post = alone.send("POST /https HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(to(&post), (308, Some("https://a.test/https".into())));
+    assert_eq!(to(&alone.get("/uri?x=1")), (301, Some("/new/1?x=1".into())));
+    assert_eq!(to(&alone.get("/re/abc")), (302, Some("https://x.test/abc".into())));
+    assert_eq!(alone.get("/re/a-b").status, 200);
+}
+
+#[tokio::test]
+async fn request_id_is_made_kept_and_told() {
+    let app = HttpApp::start("a");
+    let alone = with(&app, json!({"request-id": {"header_name": "X-Trace", "algorithm": "range_id", "range_id": {"length": 9, "char_set": "aaaaaa"}}})).await;
+    let answer = alone.get("/");
+    assert_eq!(
+        (answer.header("x-trace"), answer.seen("x-trace").as_deref()),
+        (Some("aaaaaaaaa"), Some("aaaaaaaaa"))
+    );
+    let given = alone.get_with("/", "X-Trace: mine");
+    assert_eq!((given.header("x-trace"), given.seen("x-trace").as_deref()), (Some("mine"), Some("mine")));
+    for (algorithm, length) in [("uuid", 36), ("uuidv7", 36), ("nanoid", 21), ("ksuid", 27)] {
+        let alone =
+            with(&app, json!({"request-id": {"algorithm": algorithm, "include_in_response": false}})).await;
+        let answer = alone.get("/");
+        assert_eq!(answer.header("x-request-id"), None);
+        assert_eq!(answer.seen("x-request-id").unwrap().len(), length, "{algorithm}");
+    }
+}
+
+#[tokio::test]
+async fn limit_count_counts_by_key_tells_the_rest_and_survives_edits() {
+    let app = HttpApp::start("a");
+    let limited = |count: u64, extra: Value| {
+        let mut config = json!({"count": count, "time_window": 3600, "key": "http_x_user", "rejected_code": 429, "rejected_msg": "slow down"});
+        config.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({"routes": [route(app.address(), json!({"limit-count": config}))]})
+    };
+    let alone = Alone::start(limited(2, json!({}))).await;
+    let rest = |answer: &crate::support::Answer| answer.header("x-ratelimit-remaining").map(str::to_owned);
+    for left in ["1", "0"] {
+        let answer = alone.get_with("/", "X-User: a");
+        assert_eq!((answer.status, rest(&answer).as_deref()), (200, Some(left)));
+        assert_eq!(answer.header("x-ratelimit-limit"), Some("2"));
+    }
+    let refused = alone.get_with("/", "X-User: a");
+    assert_eq!((refused.status, &refused.json()), (429, &json!({"error_msg": "slow down"})));
+    assert_eq!(rest(&refused).as_deref(), Some("0"));
+    assert_eq!(alone.get_with("/", "X-User: b").status, 200);
+    assert_eq!(app.requests(), 3);
+    alone.write(limited(5, json!({"show_limit_quota_header": false})));
+    until("the edit is there", || alone.get_with("/", "X-User: other").header("x-ratelimit-limit").is_none());
+    let statuses: Vec<_> = (0..4).map(|_| alone.get_with("/", "X-User: a").status).collect();
+    assert_eq!(statuses, [200, 200, 200, 429], "two were counted before the edit");
+}
+
+#[tokio::test]
+async fn limit_conn_gives_its_slots_back_whatever_ends_the_request() {
+    let app = HttpApp::start("a");
+    app.set_delay(Duration::from_millis(100));
+    let conn =
+        json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "server_addr", "rejected_code": 429});
+    let alone = Alone::start(json!({
+        "global_rules": [{"id": "1", "plugins": {"limit-conn": conn}}],
+        "routes": [
+            {"id": "1", "uri": "/ok", "plugins": {"limit-conn": conn}, "upstream": upstream(&[app.address()])},
+            {"id": "2", "uri": "/refused", "plugins": {"limit-conn": conn, "limit-count": {"count": 1, "time_window": 3600, "rejected_code": 403}},
+             "upstream": upstream(&[app.address()])},
+            {"id": "3", "uri": "/dead", "plugins": {"limit-conn": conn}, "upstream": upstream(&[dead_address()])},
+        ],
+    }))
+    .await;
+    for path in ["/ok", "/refused", "/dead", "/refused", "/nothing"] {
+        for _ in 0..3 {
+            let status = alone.get(path).status;
+            assert_ne!(status, 429, "{path}: a slot was kept");
+        }
+    }
+    let mut slow = alone.client();
+    slow.send("GET /ok HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    until("it is at the app", || app.in_flight() == 1);
+    assert_eq!(alone.get("/ok").status, 429);
+    assert_eq!(slow.answer().status, 200);
+    let mut gone = alone.client();
+    app.set_delay(Duration::from_secs(3600));
+    gone.send("GET /ok HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    until("it is at the app", || app.in_flight() >= 1);
+    // Its end alone may be that of its sending: a reset is none's.
+    socket2::SockRef::from(&gone.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(gone);
+    app.set_delay(Duration::ZERO);
+    until("a client that is gone holds no slot", || alone.get("/ok").status == 200);
+}
+
+#[tokio::test]
+async fn limit_req_delays_and_refuses() {
+    let app = HttpApp::start("a");
+    let config = json!({"rate": 0.001, "burst": 1, "key": "arg_k", "nodelay": true, "rejected_code": 429});
+    let alone = with(&app, json!({"limit-req": config})).await;
+    let statuses: Vec<_> = (0..3).map(|_| alone.get("/?k=1").status).collect();
+    assert_eq!(statuses, [200, 200, 429]);
+    assert_eq!(alone.get("/?k=2").status, 200);
+}
+
+#[tokio::test]
+async fn consumers_are_known_by_key_and_password_and_bring_their_plugins() {
+    let app = HttpApp::start("a");
+    let alone = Alone::start(json!({
+        "consumer_groups": [{"id": "g", "plugins": {"response-rewrite": {"headers": {"set": {"X-Group": "$consumer_group_id"}}}}}],
+        "consumers": [
+            {"username": "jack", "group_id": "g", "plugins": {
+                "key-auth": {"key": "k1"}, "basic-auth": {"username": "jack", "password": "p:w"},
+                "limit-count": {"count": 2, "time_window": 3600, "rejected_code": 429}}},
+            {"username": "jill", "plugins": {"key-auth": {"key": "k2"}}},
+            {"username": "nobody", "plugins": {}},
+        ],
+        "routes": [
+            {"id": "1", "uri": "/key", "plugins": {"key-auth": {"hide_credentials": true}}, "upstream": upstream(&[app.address()])},
+            {"id": "2", "uri": "/basic", "plugins": {"basic-auth": {}}, "upstream": upstream(&[app.address()])},
+            {"id": "3", "uri": "/any", "plugins": {"key-auth": {"anonymous_consumer": "nobody"}}, "upstream": upstream(&[app.address()])},
+            {"id": "4", "uri": "/jill", "plugins": {"key-auth": {}, "consumer-restriction": {"whitelist": ["jill"]}}, "upstream": upstream(&[app.address()])},
+        ],
+    }))
+    .await;
+    let missing = alone.get("/key");
+    assert_eq!((missing.status, &missing.json()), (401, &json!({"message": "Missing API key in request"})));
+    assert_eq!(missing.header("www-authenticate"), Some("apikey realm=\"key\""));
+    assert_eq!(alone.get_with("/key", "apikey: no").json(), json!({"message": "Invalid API key in request"}));
+    let jill = alone.get("/key?a=1&apikey=k2&b=2");
+    assert_eq!((jill.status, &jill.json()["path"]), (200, &json!("/key?a=1&b=2")));
+    assert_eq!(jill.seen("x-consumer-username").unwrap(), "jill");
+    let jack = alone.get_with("/key", "apikey: k1\r\nX-Consumer-Username: root");
+    assert_eq!((jack.status, jack.header("x-group"), jack.seen("apikey")), (200, Some("g"), None));
+    assert_eq!(jack.seen_all("x-consumer-username"), ["jack"]);
+    // `jack:p:w`
+    let basic = alone.get_with("/basic", "Authorization: Basic amFjazpwOnc=");
+    assert_eq!((basic.status, basic.header("x-ratelimit-remaining")), (200, Some("0")));
+    assert_eq!(alone.get_with("/key", "apikey: k1").status, 429, "the consumer's limit counts on all routes");
+    assert_eq!(alone.get_with("/basic", "Authorization: Basic amFjazpw").status, 401);
+    assert_eq!(alone.get("/any").seen("x-consumer-username").unwrap(), "nobody");
+    assert_eq!(alone.get_with("/jill", "apikey: k2").status, 200);
+    let forbidden = alone.get_with("/jill", "apikey: k1");
+    assert_eq!(
+        (forbidden.status, &forbidden.json()),
+        (403, &json!({"message": "The consumer_name is forbidden."}))
+    );
+}
+
+#[tokio::test]
+async fn restrictions_refuse_with_their_words() {
+    let app = HttpApp::start("a");
+    let alone = Alone::start(json!({"routes": [
+        {"id": "1", "uri": "/ip", "plugins": {"ip-restriction": {"blacklist": ["127.0.0.0/8"]}}, "upstream": upstream(&[app.address()])},
+        {"id": "2", "uri": "/ua", "plugins": {"ua-restriction": {"denylist": ["^bad"]}}, "upstream": upstream(&[app.address()])},
+        {"id": "3", "uri": "/from", "plugins": {"referer-restriction": {"whitelist": ["*.good.test"], "bypass_missing": true}}, "upstream": upstream(&[app.address()])},
+        {"id": "4", "uri": "/block*", "plugins": {"uri-blocker": {"block_rules": ["ROOT\\.exe"], "case_insensitive": true, "rejected_msg": "no"}}, "upstream": upstream(&[app.address()])},
+        {"id": "5", "uri": "/real", "plugins": {"real-ip": {"source": "http_x_forwarded_for", "trusted_addresses": ["127.0.0.1", "9.0.0.0/8"], "recursive": true},
+            "ip-restriction": {"whitelist": ["8.8.8.8"]}}, "upstream": upstream(&[app.address()])},
+    ]}))
+    .await;
+    let ip = alone.get("/ip");
+    assert_eq!((ip.status, &ip.json()), (403, &json!({"message": "Your IP address is not allowed"})));
+    assert_eq!((alone.get("/ua").status, alone.get_with("/ua", "User-Agent: bad/1").status), (403, 403));
+    assert_eq!(alone.get_with("/ua", "User-Agent: good").status, 200);
+    assert_eq!(alone.get("/from").status, 200);
+    assert_eq!(alone.get_with("/from", "Referer: https://a.good.test/x").status, 200);
+    assert_eq!(alone.get_with("/from", "Referer: https://good.evil.test/x").status, 403);
+    let blocked = alone.get("/block?x=root.EXE");
+    assert_eq!((blocked.status, &blocked.json()), (403, &json!({"error_msg": "no"})));
+    assert_eq!(alone.get("/block").status, 200);
+    assert_eq!(alone.get_with("/real", "X-Forwarded-For: 1.1.1.1, 8.8.8.8, 9.9.9.9").status, 200);
+    assert_eq!(alone.get_with("/real", "X-Forwarded-For: 8.8.8.8, 1.1.1.1").status, 403);
+}
+
+#[tokio::test]
+async fn cors_answers_preflights_and_marks_responses() {
+    let app = HttpApp::start("a");
+    let alone = with(&app, json!({"cors": {
+        "allow_origins": "https://a.test,https://b.test", "allow_methods": "GET", "allow_headers": "**", "allow_credential": true, "expose_headers": "X-E"
+    }}))
+    .await;
+    let ask = "OPTIONS / HTTP/1.1\r\nHost: a.test\r\nOrigin: https://b.test\r\nAccess-Control-Request-Headers: x-h\r\n\r\n";
+    let preflight = alone.send(ask);
+    assert_eq!((preflight.status, app.requests()), (200, 0));
+    for (name, value) in [
+        ("access-control-allow-origin", "https://b.test"),
+        ("access-control-allow-methods", "GET"),
+        ("access-control-allow-headers", "x-h"),
+        ("access-control-allow-credentials", "true"),
+        ("access-control-max-age", "5"),
+        ("access-control-expose-headers", "X-E"),
+        ("vary", "Origin"),
+    ] {
+        assert_eq!(preflight.header(name), Some(value), "{name}");
+    }
+    let other = alone.get_with("/", "Origin: https://c.test");
+    assert_eq!((other.status, other.header("access-control-allow-origin")), (200, None));
+}
+
+#[tokio::test]
+async fn faults_are_injected_and_answers_invented() {
+    let app = HttpApp::start("a");
+    let alone = Alone::start(json!({"routes": [
+        {"id": "1", "uri": "/fault", "plugins": {"fault-injection": {
+            "abort": {"http_status": 418, "body": "$arg_x", "headers": {"X-N": 1}, "vars": [[["arg_x", "==", "1"]], [["arg_x", "==", "2"]]]},
+            "delay": {"duration": 0.01}}}, "upstream": upstream(&[app.address()])},
+        {"id": "2", "uri": "/never", "plugins": {"fault-injection": {"abort": {"http_status": 500, "percentage": 0}}}, "upstream": upstream(&[app.address()])},
+        {"id": "3", "uri": "/mock", "plugins": {"mocking": {"response_example": "{\"a\":\"$arg_x\"}", "response_headers": {"X-M": "y"}, "response_status": 203}}},
+        {"id": "4", "uri": "/made", "plugins": {"mocking": {"response_schema": {"type": "object", "properties": {"n": {"type": "integer", "example": 7}, "l": {"type": "array", "items": {"type": "boolean"}}}}}}},
+    ]}))
+    .await;
+    let fault = alone.get("/fault?x=2");
+    assert_eq!((fault.status, fault.text().as_str(), fault.header("x-n")), (418, "2", Some("1")));
+    assert_eq!((alone.get("/fault?x=3").status, alone.get("/never").status), (200, 200));
+    let mock = alone.get("/mock?x=5");
+    assert_eq!((mock.status, &mock.json(), mock.header("x-m")), (203, &json!({"a": "5"}), Some("y")));
+    let made = alone.get("/made").json();
+    assert!(made["n"] == 7 && made["l"][0].is_boolean(), "{made}");
+}
+
+#[tokio::test]
+async fn traffic_is_split_and_a_share_of_nothing_gets_nothing() {
+    let (a, b) = (HttpApp::start("a"), HttpApp::start("b"));
+    let split = |weights: Value| {
+        json!({"traffic-split": {"rules": [
+            {"match": [{"vars": [["http_x_to", "==", "b"]]}], "weighted_upstreams": [{"upstream_id": "b"}]},
+            {"weighted_upstreams": weights},
+        ]}})
+    };
+    let resources = |weights: Value| {
+        json!({
+            "upstreams": [
+                {"id": "b", "type": "roundrobin", "nodes": {b.address().to_string(): 1}},
+                {"id": "empty", "type": "roundrobin", "nodes": {}},
+            ],
+            "routes": [route(a.address(), split(weights))],
+        })
+    };
+    let alone =
+        Alone::start(resources(json!([{"upstream": upstream(&[b.address()]), "weight": 1}, {"weight": 3}])))
+            .await;
+    for _ in 0..40 {
+        assert_eq!(alone.get("/").status, 200);
+    }
+    assert_eq!((a.requests(), b.requests()), (30, 10));
+    assert_eq!(alone.get_with("/", "X-To: b").status, 200);
+    assert_eq!(b.requests(), 11);
+    alone.write(resources(json!([{"upstream_id": "empty", "weight": 0}, {"weight": 1}])));
+    until("the edit is there", || {
+        let before = a.requests();
+        (0..4).for_each(|_| drop(alone.get("/")));
+        a.requests() == before + 4
+    });
+    for _ in 0..20 {
+        assert_eq!(alone.get("/").status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_breaker_opens_after_failures_and_bodies_are_limited() {
+    let app = HttpApp::start("a");
+    app.set_status(500);
+    let alone = with(&app, json!({
+        "api-breaker": {"break_response_code": 502, "break_response_body": "{}", "break_response_headers": [{"key": "X-B", "value": "$uri"}],
+            "unhealthy": {"http_statuses": [500], "failures": 2}},
+        "client-control": {"max_body_size": 3},
+    }))
+    .await;
+    assert_eq!((alone.get("/p").status, alone.get("/p").status), (500, 500));
+    let open = alone.get("/p");
+    assert_eq!((open.status, open.header("x-b"), app.requests()), (502, Some("/p"), 2));
+    assert_eq!(alone.get("/other").status, 500);
+    app.set_status(200);
+    let post = |body: &str| {
+        alone
+            .send(&format!(
+                "POST /b HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ))
+            .status
+    };
+    assert_eq!((post("abc"), post("abcd")), (200, 413));
+    let chunked = alone.send(
+        "POST /b HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
+    );
+    assert_eq!(chunked.status, 413);
+}
+
+#[tokio::test]
+async fn csrf_wants_its_own_token() {
+    let app = HttpApp::start("a");
+    let alone = with(&app, json!({"csrf": {"key": "secret", "name": "tok"}})).await;
+    let cookie = alone.get("/").header("set-cookie").unwrap().to_owned();
+    let token = cookie.strip_prefix("tok=").unwrap().split(';').next().unwrap().to_owned();
+    let post = |lines: &str| {
+        alone.send(&format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n{lines}\r\n"))
+    };
+    assert_eq!(post("").json(), json!({"error_msg": "no csrf token in headers"}));
+    assert_eq!(post(&format!("tok: {token}\r\n")).json(), json!({"error_msg": "no csrf cookie"}));
+    assert_eq!(post(&format!("tok: {token}\r\nCookie: tok={token}\r\n")).status, 200);
+    let forged = "e30=";
+    assert_eq!(post(&format!("tok: {forged}\r\nCookie: tok={forged}\r\n")).status, 401);
+}
+
+#[tokio::test]
+async fn meta_disables_filters_orders_and_answers() {
+    let app = HttpApp::start("a");
+    let alone = Alone::start(json!({
+        "plugin_configs": [{"id": "1", "plugins": {"response-rewrite": {"headers": {"set": {"X-From": "config"}}}}}],
+        "services": [{"id": "1", "name": "svc", "upstream": upstream(&[app.address()]), "plugins": {
+            "ip-restriction": {"blacklist": ["127.0.0.1"]}, "response-rewrite": {"headers": {"set": {"X-From": "service"}}}}}],
+        "routes": [
+            {"id": "1", "uri": "/off", "service_id": "1", "plugin_config_id": "1", "plugins": {"ip-restriction": {"blacklist": ["127.0.0.1"], "_meta": {"disable": true}}}},
+            {"id": "2", "uri": "/some", "service_id": "1", "plugins": {"ip-restriction": {"blacklist": ["127.0.0.1"], "_meta": {"filter": [["arg_x", "==", "1"]]}}}},
+            {"id": "3", "uri": "/words", "service_id": "1", "plugins": {"ip-restriction": {"blacklist": ["127.0.0.1"], "_meta": {"error_response": {"why": "because"}}}}},
+            {"id": "4", "uri": "/order", "service_id": "1", "plugins": {
+                "ip-restriction": {"blacklist": ["127.0.0.1"]},
+                "fault-injection": {"abort": {"http_status": 418}, "_meta": {"disable": true}},
+                "mocking": {"response_example": "first", "_meta": {"priority": 1}}}},
+        ],
+    }))
+    .await;
+    let off = alone.get("/off");
+    assert_eq!((off.status, off.header("x-from")), (200, Some("config")));
+    assert_eq!((alone.get("/some?x=1").status, alone.get("/some").status), (403, 200));
+    assert_eq!(alone.get("/some").header("x-from"), Some("service"));
+    let words = alone.get("/words");
+    assert_eq!((words.status, &words.json()), (403, &json!({"why": "because"})));
+    assert_eq!(alone.get("/order").status, 403, "mocking was moved behind");
+}
