@@ -25,12 +25,19 @@ pub(crate) fn make(config: &PluginConfig, scope: &Scope<'_>) -> Arc<dyn Plugin> 
         PluginConfig::Cors(config) => Arc::new(work::cors::Cors::new(config, scope)),
         PluginConfig::Csrf(config) => Arc::new(work::csrf::Csrf::new(config)),
         PluginConfig::FaultInjection(config) => Arc::new(work::fault_injection::FaultInjection::new(config)),
+        PluginConfig::FileLogger(config) => Arc::new(work::file_logger::FileLogger::new(config, scope)),
+        PluginConfig::ForwardAuth(config) => Arc::new(Arc::new(work::forward_auth::ForwardAuth::new(config))),
+        PluginConfig::Gzip(config) => Arc::new(work::gzip::Gzip::new(config)),
+        PluginConfig::HmacAuth(config) => Arc::new(work::hmac_auth::HmacAuth::new(config)),
+        PluginConfig::HttpLogger(config) => Arc::new(work::http_logger::HttpLogger::new(config, scope)),
         PluginConfig::IpRestriction(config) => Arc::new(work::ip_restriction::IpRestriction::new(config)),
+        PluginConfig::JwtAuth(config) => Arc::new(work::jwt_auth::JwtAuth::new(config)),
         PluginConfig::KeyAuth(config) => Arc::new(work::key_auth::KeyAuth::new(config)),
         PluginConfig::LimitConn(config) => Arc::new(work::limit_conn::LimitConn::new(config, scope)),
         PluginConfig::LimitCount(config) => Arc::new(work::limit_count::LimitCount::new(config, scope)),
         PluginConfig::LimitReq(config) => Arc::new(work::limit_req::LimitReq::new(config, scope)),
         PluginConfig::Mocking(config) => Arc::new(work::mocking::Mocking::new(config)),
+        PluginConfig::ProxyMirror(config) => Arc::new(work::proxy_mirror::ProxyMirror::new(config)),
         PluginConfig::ProxyRewrite(config) => Arc::new(work::proxy_rewrite::ProxyRewrite::new(config)),
         PluginConfig::RealIp(config) => Arc::new(work::real_ip::RealIp::new(config)),
         PluginConfig::Redirect(config) => Arc::new(work::redirect::Redirect::new(config)),
@@ -43,6 +50,7 @@ pub(crate) fn make(config: &PluginConfig, scope: &Scope<'_>) -> Arc<dyn Plugin> 
         }
         PluginConfig::TrafficSplit(config) => Arc::new(work::traffic_split::TrafficSplit::new(config, scope)),
         PluginConfig::UaRestriction(config) => Arc::new(work::ua_restriction::UaRestriction::new(config)),
+        PluginConfig::Workflow(config) => Arc::new(work::workflow::Workflow::new(config, scope)),
         PluginConfig::UriBlocker(config) => Arc::new(work::uri_blocker::UriBlocker::new(config)),
     }
 }

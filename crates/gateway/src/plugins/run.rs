@@ -43,11 +43,20 @@ pub(crate) fn find(record: &mut Record, headers: &HeaderMap) {
         let rule = matched.as_ref().and_then(|matched| matched.rule());
         let program = rule.and_then(|rule| Program::of(rule.spec.payload.as_ref()?));
         let rule = rule.cloned();
+        let path = record.uri.path().as_bytes();
+        let params = matched.as_ref().into_iter().flat_map(|matched| {
+            matched.params().filter_map(|name| {
+                let value = matched.param(name, path)?;
+                Some((format!("uri_param_{name}"), String::from_utf8_lossy(&value).into_owned()))
+            })
+        });
+        let params: Vec<_> = params.collect();
         if program.is_none() && plugins.global.is_none() {
             return;
         }
         let running = record.running.get_or_insert_default();
         running.rule = rule;
+        params.into_iter().for_each(|(name, value)| running.set_var(name, value));
         running.upstream =
             program.as_ref().and_then(|program| plugins.upstreams.get(program.upstream.as_deref()?)).cloned();
         running.program = program;

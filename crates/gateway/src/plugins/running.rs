@@ -52,6 +52,8 @@ pub(crate) struct Running {
     notes: Vec<(usize, Box<dyn Any>)>,
     /// Response headers that a plugin decided on before there was a response.
     pub(crate) reply_headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    /// Headers that plugins set although gateways write them themselves.
+    pub(crate) forced: Vec<http::HeaderName>,
     /// A plugin answered; its name.
     pub(crate) answered: Option<&'static str>,
     /// The client's address, where a plugin knows better.

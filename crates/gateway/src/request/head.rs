@@ -121,7 +121,7 @@ impl Outgoing<'_> {
         let trace = if self.has(Of::Traceparent) { self.headers.get("traceparent") } else { None };
         let trace = trace.filter(|value| ids::is_traceparent(value.as_bytes()));
         for (name, value) in self.headers {
-            let mine = !header_passes(name.as_str())
+            let mine = (!header_passes(name.as_str()) && !self.record.forces(name.as_str()))
                 || listed.contains(name)
                 || (trace.is_none() && name == "tracestate")
                 || (!self.lane_header().is_empty() && name.as_str() == self.lane_header());
@@ -169,6 +169,11 @@ impl Outgoing<'_> {
         let given = |name: &str| {
             let value = if trusted { self.headers.get(name) } else { None };
             value.map(HeaderValue::as_bytes)
+        };
+        let mut put = |name: &str, value: &[u8]| {
+            if !self.record.forces(name) {
+                put(name, value);
+            }
         };
         let mut text = self.worker.piece.borrow_mut();
         text.clear();

@@ -193,6 +193,11 @@ impl Record {
         upstream.map_or("http", |upstream| upstream.scheme)
     }
 
+    /// Whether a plugin has set this header, which gateways write themselves.
+    pub(crate) fn forces(&self, name: &str) -> bool {
+        self.running.as_ref().is_some_and(|running| running.forced.iter().any(|forced| forced == name))
+    }
+
     /// Whether the request may change its connection's protocol.
     pub(crate) fn may_upgrade(&self) -> bool {
         let program = self.running.as_ref().and_then(|running| running.program.as_ref());

@@ -247,9 +247,17 @@ fn switch(
 
 /// Gives the connection back once its response has ended.
 fn keep_connection(record: &Record, body: &mut H1Body, key: PoolKey) {
-    if let Some(conn) = body.take_conn() {
-        record.conn.worker.pool.put_h1(key, conn, record.deadline.now_ms());
-    }
+    let Some(mut conn) = body.take_conn() else { return };
+    let upstream = record.running.as_ref().and_then(|running| running.upstream.as_ref());
+    let most = match upstream.and_then(|upstream| upstream.keep) {
+        Some(keep) if conn.served >= keep.requests => return,
+        Some(keep) => {
+            conn.idle_limit_ms = conn.idle_limit_ms.min(keep.idle_ms);
+            keep.idle
+        }
+        None => usize::MAX,
+    };
+    record.conn.worker.pool.put_h1(key, conn, most, record.deadline.now_ms());
 }
 
 impl Stream {

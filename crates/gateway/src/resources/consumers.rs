@@ -37,5 +37,13 @@ fn add(index: &mut Consumers, consumer: &Arc<Consumer>, id: Option<Arc<str>>, cr
             let known = Known { consumer: consumer.clone(), id, credential: held.clone() };
             index.by_user.entry(held.username.clone()).or_insert(known);
         }
+        PluginCredential::JwtAuth(held) => {
+            let known = Known { consumer: consumer.clone(), id, credential: held.clone() };
+            index.by_token.entry(held.key.clone()).or_insert(known);
+        }
+        PluginCredential::HmacAuth(held) => {
+            let known = Known { consumer: consumer.clone(), id, credential: held.clone() };
+            index.by_key_id.entry(held.key_id.clone()).or_insert(known);
+        }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod passive;
 mod probe;
 mod resolver;
 mod route;
-mod tls;
+pub(crate) mod tls;
 pub(crate) mod upstream;
 mod upstreams;
 

@@ -30,8 +30,21 @@ pub(crate) struct Upstream {
     /// What nodes are called, for `pass_host: node`.
     names: HashMap<InstanceId, String>,
     tls: Option<(Arc<ClientConfig>, u64)>,
+    /// How connections are kept, where the upstream says it.
+    pub(crate) keep: Option<Keep>,
     /// Passive health, if it is watched.
     pub(crate) watch: Option<Arc<super::passive::Watch>>,
+}
+
+/// How connections are kept for other requests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keep {
+    /// Most idle ones for each endpoint.
+    pub(crate) idle: usize,
+    /// Longest idle time.
+    pub(crate) idle_ms: u64,
+    /// Most requests of one.
+    pub(crate) requests: u64,
 }
 
 impl Upstream {
@@ -50,6 +63,11 @@ impl Upstream {
             scheme: scheme(spec.scheme),
             retry_ms: spec.retry_timeout.filter(|seconds| *seconds > 0.0).map(|seconds| millis(seconds).0),
             pass_host: spec.pass_host,
+            keep: spec.keepalive_pool.map(|pool| Keep {
+                idle: pool.size as usize,
+                idle_ms: millis(pool.idle_timeout).0,
+                requests: u64::from(pool.requests),
+            }),
             host: spec.upstream_host.as_ref().map(|host| host.as_str().to_owned()),
             names,
             tls,

@@ -137,11 +137,11 @@ impl Pool {
         opened.map(H1Conn::new)
     }
 
-    /// Keeps a connection whose response has ended.
-    pub(crate) fn put_h1(&self, key: PoolKey, mut conn: H1Conn, now_ms: u64) {
+    /// Keeps a connection whose response has ended, unless `most` are kept already.
+    pub(crate) fn put_h1(&self, key: PoolKey, mut conn: H1Conn, most: usize, now_ms: u64) {
         let mut kept = self.kept.borrow_mut();
         let conns = &mut kept.entry(key).or_default().h1;
-        if conns.len() < self.settings.idle_per_endpoint {
+        if conns.len() < self.settings.idle_per_endpoint.min(most) {
             conn.idle_since_ms = now_ms;
             conns.push(conn);
         }
@@ -252,7 +252,7 @@ mod tests {
         let key = PoolKey::new(InstanceId::mint(1, [0; 10]), 1);
         for _ in 0..3 {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            pool.put_h1(key, H1Conn::new(UpstreamStream::Tcp(stream)), 0);
+            pool.put_h1(key, H1Conn::new(UpstreamStream::Tcp(stream)), usize::MAX, 0);
         }
         for _ in 0..3 {
             let (mut instance, _) = listener.accept().unwrap();
@@ -263,7 +263,7 @@ mod tests {
         while stale() < 3 {
             // Whether the ends have been noticed yet is for the runtime to say.
             if let Some(conn) = pool.take_h1(key, true, 0) {
-                pool.put_h1(key, conn, 0);
+                pool.put_h1(key, conn, usize::MAX, 0);
             }
             tokio::task::yield_now().await;
         }

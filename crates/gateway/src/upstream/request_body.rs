@@ -15,6 +15,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// What is known of a request body from outside while it streams.
 #[derive(Default)]
@@ -53,8 +54,65 @@ impl BodyProgress {
 /// A client's body: as it comes, or read already by a plugin.
 pub(crate) enum ClientBody {
     Live(Incoming),
-    #[expect(dead_code, reason = "for plugins that read a body before it goes out")]
     Held(Bytes),
+    /// Somebody gets a copy of it.
+    Copied(Box<ClientBody>, Option<Sender<Option<Bytes>>>),
+}
+
+/// Most pieces by which a copy may lag behind; one that lags more is given up.
+const LAG: usize = 64;
+
+impl ClientBody {
+    /// The body, and a copy of it that goes along.
+    pub(crate) fn copied(self) -> (Self, Copied) {
+        let length = self.size_hint().exact();
+        let (pieces, copy) = channel(LAG);
+        (Self::Copied(Box::new(self), Some(pieces)), Copied { pieces: Some(copy), length })
+    }
+}
+
+/// A copy of a body.
+pub(crate) struct Copied {
+    /// `None` comes last; without it the body has ended early.
+    pieces: Option<Receiver<Option<Bytes>>>,
+    length: Option<u64>,
+}
+
+impl Copied {
+    /// Of no body.
+    pub(crate) fn empty() -> Self {
+        Self { pieces: None, length: Some(0) }
+    }
+}
+
+impl Body for Copied {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<http_body::Frame<Bytes>>>> {
+        let this = self.get_mut();
+        let Some(pieces) = &mut this.pieces else { return Poll::Ready(None) };
+        let piece = ready!(pieces.poll_recv(cx));
+        match piece {
+            Some(Some(piece)) => Poll::Ready(Some(Ok(http_body::Frame::data(piece)))),
+            Some(None) => {
+                this.pieces = None;
+                Poll::Ready(None)
+            }
+            None => Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into()))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pieces.is_none()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.length.map_or_else(http_body::SizeHint::default, http_body::SizeHint::with_exact)
+    }
 }
 
 impl Body for ClientBody {
@@ -69,6 +127,26 @@ impl Body for ClientBody {
             Self::Live(incoming) => Pin::new(incoming).poll_frame(cx),
             Self::Held(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Held(bytes) => Poll::Ready(Some(Ok(http_body::Frame::data(std::mem::take(bytes))))),
+            Self::Copied(body, copy) => {
+                let frame = ready!(Pin::new(&mut **body).poll_frame(cx));
+                let data = match &frame {
+                    Some(Ok(frame)) => frame.data_ref().cloned(),
+                    Some(Err(_)) => {
+                        *copy = None;
+                        None
+                    }
+                    None => None,
+                };
+                let is_last = frame.is_none() || body.is_end_stream();
+                let sent = |copy: &Sender<_>| {
+                    data.is_none_or(|data| copy.try_send(Some(data)).is_ok())
+                        && (!is_last || copy.try_send(None).is_ok())
+                };
+                if copy.as_ref().is_some_and(|copy| !sent(copy)) || is_last {
+                    *copy = None;
+                }
+                Poll::Ready(frame)
+            }
         }
     }
 
@@ -76,6 +154,7 @@ impl Body for ClientBody {
         match self {
             Self::Live(incoming) => incoming.is_end_stream(),
             Self::Held(bytes) => bytes.is_empty(),
+            Self::Copied(body, _) => body.is_end_stream(),
         }
     }
 
@@ -83,6 +162,7 @@ impl Body for ClientBody {
         match self {
             Self::Live(incoming) => incoming.size_hint(),
             Self::Held(bytes) => http_body::SizeHint::with_exact(bytes.len() as u64),
+            Self::Copied(body, _) => body.size_hint(),
         }
     }
 }

@@ -434,3 +434,268 @@ async fn meta_disables_filters_orders_and_answers() {
     assert_eq!((words.status, &words.json()), (403, &json!({"why": "because"})));
     assert_eq!(alone.get("/order").status, 403, "mocking was moved behind");
 }
+
+#[tokio::test]
+async fn forward_auth_asks_a_service_first() {
+    let app = HttpApp::start("a");
+    let service = Raw::start(|_, mut client| {
+        let lines = client.read_request();
+        let has = |line: &str| lines.iter().any(|one| one.eq_ignore_ascii_case(line));
+        let body = if lines[0].starts_with("POST") {
+            String::from_utf8(client.bytes(4)).unwrap()
+        } else {
+            String::new()
+        };
+        let good = has("x-token: good")
+            && has("x-forwarded-uri: /p?q=1")
+            && has("x-forwarded-method: POST")
+            && has("x-extra: 1")
+            && body == "body";
+        client.send(if good {
+            "HTTP/1.1 200 OK\r\nX-User: jack\r\nContent-Length: 0\r\n\r\n"
+        } else {
+            "HTTP/1.1 401 Unauthorized\r\nX-Why: bad token\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nnope"
+        });
+    });
+    let config = |uri: String, more: Value| {
+        let mut config = json!({"uri": uri, "request_method": "POST", "request_headers": ["X-Token"], "extra_headers": {"X-Extra": "$arg_q"},
+            "upstream_headers": ["X-User"], "client_headers": ["X-Why"]});
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"forward-auth": config})
+    };
+    let alone = with(&app, config(format!("http://{}/auth", service.address), json!({}))).await;
+    let post = |alone: &Alone, lines: &str| {
+        alone.send(&format!("POST /p?q=1 HTTP/1.1\r\nHost: a.test\r\nContent-Length: 4\r\n{lines}\r\nbody"))
+    };
+    let good = post(&alone, "X-Token: good\r\nX-User: root\r\n");
+    assert_eq!(
+        (good.status, good.seen_all("x-user"), &good.json()["body"]),
+        (200, vec!["jack".to_owned()], &json!("body"))
+    );
+    let bad = post(&alone, "X-Token: bad\r\n");
+    assert_eq!(
+        (bad.status, bad.text().as_str(), bad.header("x-why"), app.requests()),
+        (401, "nope", Some("bad token"), 1)
+    );
+    let dead = format!("http://{}/", dead_address());
+    let closed = with(&app, config(dead.clone(), json!({"status_on_error": 503}))).await;
+    assert_eq!(post(&closed, "").status, 503);
+    let open = with(&app, config(dead, json!({"allow_degradation": true}))).await;
+    assert_eq!(post(&open, "").json()["body"], "body");
+    let small =
+        with(&app, config(format!("http://{}/auth", service.address), json!({"max_req_body_size": 3}))).await;
+    assert_eq!(post(&small, "").status, 413);
+}
+
+#[tokio::test]
+async fn tokens_and_signatures_tell_the_consumer() {
+    let app = HttpApp::start("a");
+    let alone = Alone::start(json!({
+        "consumers": [{"username": "jack", "plugins": {
+            "jwt-auth": {"key": "user-key", "secret": "my-secret-key"}, "hmac-auth": {"key_id": "john-key", "secret_key": "john-secret-key"}}}],
+        "routes": [
+            {"id": "1", "uri": "/jwt", "plugins": {"jwt-auth": {"hide_credentials": true}}, "upstream": upstream(&[app.address()])},
+            {"id": "2", "uri": "/hmac", "plugins": {"hmac-auth": {"clock_skew": 4_000_000_000_u64, "validate_request_body": true}}, "upstream": upstream(&[app.address()])},
+        ],
+    }))
+    .await;
+    let sign = |algorithm, key: &str, text: &str| {
+        ring::hmac::sign(&ring::hmac::Key::new(algorithm, key.as_bytes()), text.as_bytes()).as_ref().to_vec()
+    };
+    use base64::Engine;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+    let token = |claims: &str| {
+        let text = format!(
+            "{}.{}",
+            URL_SAFE_NO_PAD.encode("{\"alg\":\"HS256\",\"typ\":\"JWT\"}"),
+            URL_SAFE_NO_PAD.encode(claims)
+        );
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(sign(ring::hmac::HMAC_SHA256, "my-secret-key", &text)))
+    };
+    let good = token("{\"key\":\"user-key\",\"exp\":4102444800}");
+    let answer = alone.get_with("/jwt", &format!("Authorization: Bearer {good}"));
+    assert_eq!(
+        (answer.status, answer.seen("x-consumer-username").as_deref(), answer.seen("authorization")),
+        (200, Some("jack"), None)
+    );
+    let by_query = alone.get(&format!("/jwt?a=1&jwt={good}"));
+    assert_eq!(by_query.json()["path"], "/jwt?a=1");
+    let by_cookie = alone.get_with("/jwt", &format!("Cookie: a=1; jwt={good}; b=2"));
+    assert_eq!(by_cookie.seen("cookie").unwrap(), "a=1; b=2");
+    for (token, why) in [
+        (String::new(), "JWT token invalid"),
+        (token("{\"key\":\"user-key\",\"exp\":1}"), "failed to verify jwt"),
+        (token("{\"key\":\"other\"}"), "Invalid user key in JWT token"),
+        (format!("{good}x"), "failed to verify jwt"),
+        (
+            good.replacen("eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", "eyJhbGciOiJub25lIn0", 1),
+            "failed to verify jwt",
+        ),
+    ] {
+        let refused = alone.get_with("/jwt", &format!("Authorization: {token}"));
+        assert_eq!((refused.status, &refused.json()), (401, &json!({"message": why})), "{token}");
+    }
+    assert_eq!(alone.get("/jwt").json(), json!({"message": "Missing JWT token in request"}));
+
+    let date = "Tue, 19 Jan 2021 11:33:20 GMT";
+    let text = format!("john-key\nPOST /hmac\ndate: {date}\n");
+    let signature = STANDARD.encode(sign(ring::hmac::HMAC_SHA256, "john-secret-key", &text));
+    let post = |path: &str, digest: &str, signature: &str| {
+        alone.send(&format!(
+            "POST {path} HTTP/1.1\r\nHost: a.test\r\nDate: {date}\r\nDigest: {digest}\r\nContent-Length: 5\r\n\
+             Authorization: Signature keyId=\"john-key\",algorithm=\"hmac-sha256\",headers=\"@request-target date\",signature=\"{signature}\"\r\n\r\nhello"
+        ))
+    };
+    let digest = "SHA-256=LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=";
+    let answer = post("/hmac", digest, &signature);
+    assert_eq!((answer.status, &answer.json()["body"]), (200, &json!("hello")));
+    assert_eq!(post("/hmac?x=1", digest, &signature).status, 401, "another target");
+    assert_eq!(post("/hmac", "SHA-256=AAAA", &signature).status, 401, "another body");
+    assert_eq!(post("/hmac", digest, "AAAA").status, 401);
+}
+
+#[tokio::test]
+async fn a_workflow_does_what_its_first_rule_says() {
+    let app = HttpApp::start("a");
+    let alone = with(&app, json!({"workflow": {"rules": [
+        {"case": [["uri", "==", "/no"]], "actions": [["return", {"code": 403}]]},
+        {"case": [["uri", "==", "/few"]], "actions": [["limit-count", {"count": 1, "time_window": 3600, "rejected_code": 429}]]},
+    ]}}))
+    .await;
+    let refused = alone.get("/no");
+    assert_eq!((refused.status, &refused.json()), (403, &json!({"error_msg": "rejected by workflow"})));
+    let statuses = [alone.get("/few").status, alone.get("/few").status, alone.get("/").status];
+    assert_eq!(statuses, [200, 429, 200]);
+}
+
+#[tokio::test]
+async fn a_mirror_gets_copies_and_holds_nobody_up() {
+    let app = HttpApp::start("a");
+    let (told, copies) = std::sync::mpsc::channel();
+    let mirror = Raw::start(move |_, mut client| {
+        let head = client.read_request();
+        let length = head
+            .iter()
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        told.send((head[0].clone(), client.bytes(length.unwrap_or(0)))).unwrap();
+        // It never answers.
+        client.rest();
+    });
+    let alone = with(&app, json!({"proxy-mirror": {"host": format!("http://{}", mirror.address), "path": "/copy", "path_concat_mode": "prefix"}})).await;
+    assert_eq!(alone.get("/x?y=1").status, 200);
+    assert_eq!(copies.recv().unwrap(), ("GET /copy/x?y=1 HTTP/1.1".to_owned(), Vec::new()));
+    let post = alone.send("POST /p HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!((post.status, &post.json()["body"]), (200, &json!("hello")));
+    assert_eq!(copies.recv().unwrap(), ("POST /copy/p HTTP/1.1".to_owned(), b"hello".to_vec()));
+    let dead = with(&app, json!({"proxy-mirror": {"host": format!("http://{}", dead_address())}})).await;
+    assert_eq!(dead.get("/").status, 200);
+}
+
+#[tokio::test]
+async fn loggers_write_lines_and_send_batches() {
+    let app = HttpApp::start("a");
+    let dir = towpath_testkit::temp_dir();
+    let file = dir.path().join("log");
+    let (told, batches) = std::sync::mpsc::channel();
+    let collector = Raw::start(move |_, mut client| {
+        let head = client.read_request();
+        let length = head
+            .iter()
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        told.send(serde_json::from_slice::<Value>(&client.bytes(length.unwrap())).unwrap()).unwrap();
+        client.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    });
+    let alone = with(&app, json!({
+        "file-logger": {"path": file, "log_format": {"host": "$host", "code": "$status", "up": "$upstream_addr", "constant": 1}, "match": [["status", "==", 200]]},
+        "http-logger": {"uri": format!("http://{}/in", collector.address), "batch_max_size": 2},
+    }))
+    .await;
+    assert_eq!(alone.get("/a?x=1").status, 200);
+    app.set_status(404);
+    assert_eq!(alone.get("/b").status, 404);
+    let batch = batches.recv().unwrap();
+    assert_eq!(
+        (batch.as_array().unwrap().len(), &batch[0]["request"]["uri"], &batch[1]["response"]["status"]),
+        (2, &json!("/a?x=1"), &json!(404))
+    );
+    assert_eq!(
+        (&batch[0]["route_id"], &batch[0]["request"]["querystring"]),
+        (&json!("1"), &json!({"x": "1"}))
+    );
+    until("the line is there", || std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')));
+    let lines = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    let line: Value = serde_json::from_str(&lines).unwrap();
+    assert_eq!(
+        line,
+        json!({"host": "a.test", "code": "200", "up": app.address().to_string(), "constant": 1, "route_id": "1", "service_id": ""})
+    );
+}
+
+#[tokio::test]
+async fn gzip_compresses_what_clients_take_and_delays_no_event() {
+    use std::io::Read;
+    let body = "hello ".repeat(1000);
+    let text: &'static str = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nETag: \"1\"\r\nContent-Length: {}\r\n\r\n{body}", body.len()).leak();
+    let app = Raw::saying(text);
+    let gzip =
+        json!({"gzip": {"types": ["text/html", "text/event-stream"], "vary": true, "min_length": 100}});
+    let alone = Alone::start(json!({"routes": [route(app.address, gzip.clone())]})).await;
+    let unpack = |bytes: &[u8]| {
+        let mut text = String::new();
+        flate2::read::MultiGzDecoder::new(bytes).read_to_string(&mut text).unwrap();
+        text
+    };
+    let packed = alone.get_with("/", "Accept-Encoding: br, gzip");
+    assert_eq!(
+        (packed.header("content-encoding"), packed.header("etag"), packed.header("content-length")),
+        (Some("gzip"), Some("W/\"1\""), None)
+    );
+    assert!(packed.body.len() < 200);
+    assert_eq!(unpack(&packed.body), body);
+    let plain = alone.get("/");
+    assert_eq!(
+        (plain.header("content-encoding"), plain.header("vary"), plain.text()),
+        (None, Some("Accept-Encoding"), body)
+    );
+
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let events = Raw::start(move |_, mut client| {
+        client.read_request();
+        client.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n");
+        let _ = wait.lock().unwrap().recv();
+        client.send("0\r\n\r\n");
+    });
+    let alone = Alone::start(json!({"routes": [route(events.address, gzip)]})).await;
+    let mut client = alone.client();
+    client.send("GET / HTTP/1.1\r\nHost: a.test\r\nAccept-Encoding: gzip\r\n\r\n");
+    assert_eq!(client.head().header("content-encoding"), Some("gzip"));
+    let (mut packed, mut seen) = (Vec::new(), String::new());
+    while seen != "data: 1\n\n" {
+        let size = usize::from_str_radix(&client.line(), 16).unwrap();
+        packed.extend(client.bytes(size));
+        client.line();
+        let mut bytes = [0; 64];
+        seen.clear();
+        let mut decoder = flate2::read::GzDecoder::new(packed.as_slice());
+        while let Ok(read @ 1..) = decoder.read(&mut bytes) {
+            seen.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+        }
+    }
+    go.send(()).unwrap();
+}
+
+#[tokio::test]
+async fn parameters_of_paths_and_forwarding_headers_can_be_used() {
+    let app = HttpApp::start("a");
+    let alone = Alone::start(json!({"routes": [{"id": "1", "uri": "/user/:name/*", "upstream": upstream(&[app.address()]), "plugins": {
+        "proxy-rewrite": {"uri": "/of/$uri_param_name", "headers": {"set": {"X-Forwarded-Host": "outside.test", "X-Real-IP": "$remote_addr"}}},
+    }}]}))
+    .await;
+    let answer = alone.get_with("/user/jo%20e/x", "X-Real-IP: 9.9.9.9");
+    assert_eq!(answer.json()["path"], "/of/jo%20e");
+    assert_eq!(answer.seen_all("x-forwarded-host"), ["outside.test"]);
+    assert_eq!(answer.seen_all("x-real-ip"), ["127.0.0.1"]);
+    assert_eq!(answer.seen_all("x-forwarded-for"), ["127.0.0.1"]);
+}

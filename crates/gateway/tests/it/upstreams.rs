@@ -126,3 +126,108 @@ async fn passive_checks_take_a_node_out() {
     until("b has been taken out", || (0..6).all(|_| alone.get("/").status == 200));
     assert!(b.requests() >= 2);
 }
+
+/// A node that speaks TLS as this configuration says, and answers with the name that it was asked for and whether the client
+/// showed a certificate.
+fn tls_node(config: rustls::ServerConfig) -> SocketAddr {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let config = Arc::new(config);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let config = config.clone();
+            std::thread::spawn(move || {
+                let connection = rustls::ServerConnection::new(config).unwrap();
+                let mut stream = rustls::StreamOwned::new(connection, stream.unwrap());
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                loop {
+                    while !head.ends_with(b"\r\n\r\n") {
+                        if stream.read(&mut byte).unwrap_or(0) == 0 {
+                            return;
+                        }
+                        head.push(byte[0]);
+                    }
+                    head.clear();
+                    let name = stream.conn.server_name().unwrap_or_default().to_owned();
+                    let shown = stream.conn.peer_certificates().is_some();
+                    let text = format!("{name} {shown}");
+                    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+                    if stream.write_all(answer.as_bytes()).and_then(|()| stream.flush()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn tls_nodes_are_verified_and_shown_a_certificate_where_asked() {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use towpath_testkit::tls::Authority;
+    let ca = Authority::new();
+    let (node, client) = (ca.issue(&["a.test"]), ca.issue(&["client"]));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain = || vec![CertificateDer::from_pem_slice(node.certificate.as_bytes()).unwrap()];
+    let key = || PrivateKeyDer::from_pem_slice(node.key.as_bytes()).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
+    let builder = || {
+        rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+    };
+    let open = tls_node(builder().with_no_client_auth().with_single_cert(chain(), key()).unwrap());
+    let verifier =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let strict = builder().with_client_cert_verifier(verifier.build().unwrap());
+    let strict = tls_node(strict.with_single_cert(chain(), key()).unwrap());
+
+    let ask = async |address: SocketAddr, tls: Value, more: Value| {
+        let mut spec = upstream(&[address]);
+        spec["scheme"] = json!("https");
+        spec["tls"] = tls;
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let alone = Alone::start(to(spec)).await;
+        let mut client = alone.client();
+        let mut ask = || client.request("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        let (first, second) = (ask(), ask());
+        assert_eq!(first.status, second.status);
+        (first.status, if first.status == 200 { first.text() } else { String::new() })
+    };
+    let good = |text: &str| (200, text.to_owned());
+    let none = json!({});
+    assert_eq!(ask(open, json!({"verify": false}), none.clone()).await, good("a.test false"));
+    assert_eq!(ask(open, json!({"verify": true, "ca": ca.pem()}), none.clone()).await, good("a.test false"));
+    assert_eq!(
+        ask(open, json!({"verify": true}), none.clone()).await.0,
+        502,
+        "the system does not know this authority"
+    );
+    let other = json!({"pass_host": "rewrite", "upstream_host": "b.test"});
+    assert_eq!(
+        ask(open, json!({"verify": true, "ca": ca.pem()}), other.clone()).await.0,
+        502,
+        "another name"
+    );
+    assert_eq!(ask(open, json!({"verify": false}), other).await, good("b.test false"));
+    assert_eq!(ask(strict, json!({"verify": false}), none.clone()).await.0, 502, "no certificate was shown");
+    let shown = json!({"client_cert": client.certificate, "client_key": client.key});
+    assert_eq!(ask(strict, shown, none).await, good("a.test true"));
+}
+
+#[tokio::test]
+async fn connections_carry_as_many_requests_as_their_pool_says() {
+    let app = HttpApp::start("a");
+    let mut spec = upstream(&[app.address()]);
+    spec["keepalive_pool"] = json!({"size": 1, "idle_timeout": 60, "requests": 2});
+    let alone = Alone::start(to(spec)).await;
+    let mut client = alone.client();
+    for _ in 0..6 {
+        assert_eq!(client.request("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").status, 200);
+    }
+    assert_eq!(app.connections(), 3);
+}

@@ -150,12 +150,19 @@ registry! {
     cors => Cors, "cors", 4000, metadata: Metadata;
     csrf => Csrf, "csrf", 2980;
     fault_injection => FaultInjection, "fault-injection", 11000;
+    file_logger => FileLogger, "file-logger", 399, metadata: Metadata;
+    forward_auth => ForwardAuth, "forward-auth", 2002;
+    gzip => Gzip, "gzip", 995;
+    hmac_auth => HmacAuth, "hmac-auth", 2530, credential: Credential;
+    http_logger => HttpLogger, "http-logger", 410, metadata: Metadata;
     ip_restriction => IpRestriction, "ip-restriction", 3000;
+    jwt_auth => JwtAuth, "jwt-auth", 2510, credential: Credential;
     key_auth => KeyAuth, "key-auth", 2500, credential: Credential;
     limit_conn => LimitConn, "limit-conn", 1003;
     limit_count => LimitCount, "limit-count", 1002, metadata: Metadata;
     limit_req => LimitReq, "limit-req", 1001;
     mocking => Mocking, "mocking", 10900;
+    proxy_mirror => ProxyMirror, "proxy-mirror", 1010;
     proxy_rewrite => ProxyRewrite, "proxy-rewrite", 1008;
     real_ip => RealIp, "real-ip", 23000;
     redirect => Redirect, "redirect", 900;
@@ -165,4 +172,5 @@ registry! {
     traffic_split => TrafficSplit, "traffic-split", 966;
     ua_restriction => UaRestriction, "ua-restriction", 2999;
     uri_blocker => UriBlocker, "uri-blocker", 2900;
+    workflow => Workflow, "workflow", 1006;
 }

@@ -14,12 +14,7 @@ const MAX_DEPTH: usize = 64;
 
 /// Parses a YAML document; an empty one is [`Value::Null`].
 pub(crate) fn parse(source: &str, text: &str) -> Result<Node, Vec<Problem>> {
-    parse_up_to(source, text, MAX_NODES)
-}
-
-/// The same with another limit on the number of values.
-pub(crate) fn parse_up_to(source: &str, text: &str, most: usize) -> Result<Node, Vec<Problem>> {
-    let mut reader = Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0, most };
+    let mut reader = Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0 };
     reader.document().map_err(|(line, message)| {
         vec![Problem { source: source.into(), line, message, ..Problem::default() }]
     })
@@ -31,7 +26,6 @@ struct Reader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     anchors: HashMap<usize, (Node, usize)>,
     nodes: usize,
-    most: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -60,8 +54,8 @@ impl<'a> Reader<'a> {
 
     fn count(&mut self, nodes: usize, line: usize) -> Result<(), Failed> {
         self.nodes += nodes;
-        if self.nodes > self.most {
-            return Err((line, format!("the document has more than {} values, aliases included", self.most)));
+        if self.nodes > MAX_NODES {
+            return Err((line, format!("the document has more than {MAX_NODES} values, aliases included")));
         }
         Ok(())
     }

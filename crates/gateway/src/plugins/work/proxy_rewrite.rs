@@ -3,7 +3,7 @@
 use super::headers::HeaderEdits;
 use super::substitute;
 use crate::plugins::{Answer, Phase, Phases, Plugin, Request, Step};
-use http::header::HOST;
+use http::header::{HOST, HeaderName};
 use http::{HeaderValue, Method};
 use regex::bytes::Regex;
 use std::sync::Arc;
@@ -117,6 +117,12 @@ impl Plugin for ProxyRewrite {
                 }
                 *name != HOST
             });
+            let ours = |name: &HeaderName| name.as_str().starts_with("x-forwarded-") || name == "x-real-ip";
+            let set = filled.set.iter().map(|(name, _)| name).chain(filled.add.iter().map(|(name, _)| name));
+            let forced: Vec<_> = set.filter(|name| ours(name)).cloned().collect();
+            // What the client says of these is not believed: only the plugin's word goes out.
+            forced.iter().for_each(|name| drop(request.headers.remove(name)));
+            request.running().forced.extend(forced);
             filled.apply(request.headers);
         }
         Step::Next
