@@ -36,6 +36,8 @@ pub enum Kind {
     Session,
     /// What secrets are sealed with; name: `keyring`, the only one; spec [`crate::secret::KeyringSpec`].
     Keyring,
+    /// A resource of the dynamic gateway; name: `routes/<id>`, of the platform; spec: the document, as `towpath-resources` reads it.
+    Resource,
     /// An entry of the audit log; name: sorts the newest first; spec [`crate::identity::AuditSpec`]. Stays the last kind: it
     /// is not kept in memory, and loading stops before it.
     Audit,
@@ -43,7 +45,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 15] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Org,
         Kind::Space,
         Kind::Lane,
@@ -58,6 +60,7 @@ impl Kind {
         Kind::Member,
         Kind::Session,
         Kind::Keyring,
+        Kind::Resource,
         Kind::Audit,
     ];
 
@@ -78,6 +81,7 @@ impl Kind {
             Kind::Member => "member",
             Kind::Session => "session",
             Kind::Keyring => "keyring",
+            Kind::Resource => "resource",
             Kind::Audit => "audit",
         }
     }

@@ -22,15 +22,24 @@ pub enum ItemKey {
     App(AppRef),
     /// A space.
     Space(SpaceRef),
+    /// A resource of the dynamic gateway.
+    Resource {
+        /// Its kind, as in addresses: `routes`.
+        kind: String,
+        /// Its id.
+        id: String,
+    },
 }
 
-/// As gateways name an item that they refuse: `route shop.example/api`, `app org/space/name`, `space org/name`.
+/// As gateways name an item that they refuse: `route shop.example/api`, `app org/space/name`, `space org/name`,
+/// `resource routes/1`.
 impl fmt::Display for ItemKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Route(key) => write!(f, "route {key}"),
             Self::App(app) => write!(f, "app {app}"),
             Self::Space(space) => write!(f, "space {space}"),
+            Self::Resource { kind, id } => write!(f, "resource {kind}/{id}"),
         }
     }
 }
@@ -66,6 +75,15 @@ pub enum Item {
         /// Those of them that are developers' own machines.
         #[serde(default)]
         local: Vec<LaneName>,
+    },
+    /// A resource of the dynamic gateway, as it was written; `towpath-resources` reads it.
+    Resource {
+        /// Its kind, as in addresses: `routes`.
+        resource: String,
+        /// Its id.
+        id: String,
+        /// The document.
+        value: serde_json::Value,
     },
 }
 

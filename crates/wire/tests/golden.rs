@@ -275,6 +275,22 @@ fn gateway_messages() {
         "gateway.delta",
         &GatewayDelta { epoch: 1, from: Revision(11), to: Revision(12), put: items(), delete },
     );
+    let resource = Item::Resource {
+        resource: "routes".into(),
+        id: "1".into(),
+        value: serde_json::json!({"id": "1", "uri": "/a", "upstream_id": "u", "create_time": 1, "update_time": 2}),
+    };
+    let gone = ItemKey::Resource { kind: "consumers".into(), id: "jack".into() };
+    check(
+        "gateway.delta_of_resources",
+        &GatewayDelta {
+            epoch: 1,
+            from: Revision(12),
+            to: Revision(13),
+            put: vec![resource],
+            delete: vec![gone],
+        },
+    );
     check(
         "gateway.report",
         &GatewayReport {

@@ -65,6 +65,9 @@ impl Unreadable {
             "space" => {
                 value.get("space").and_then(|space| Deserialize::deserialize(space).ok()).map(ItemKey::Space)
             }
+            "resource" => text("resource")
+                .zip(text("id"))
+                .map(|(kind, id)| ItemKey::Resource { kind: kind.to_owned(), id: id.to_owned() }),
             _ => None,
         };
         let shown: String = kind.chars().take(SHOWN).collect();

@@ -316,6 +316,10 @@ impl State {
     fn put(&mut self, key: ItemKey, item: &Item) {
         self.refused.remove(&text_of(&key));
         self.pending.push(match item.clone() {
+            Item::Resource { .. } => {
+                self.refused.insert(text_of(&key), "resources are not served by this gateway yet".into());
+                return;
+            }
             Item::Route(route) => Change::PutRoute(route),
             Item::App { app, upstream, stopped, base_stopped, lanes } => {
                 Change::PutApp { app, upstream, stopped, base_stopped, lanes }
@@ -329,6 +333,7 @@ impl State {
     fn delete(&mut self, key: ItemKey) {
         self.refused.remove(&text_of(&key));
         self.pending.push(match key {
+            ItemKey::Resource { .. } => return,
             ItemKey::Route(key) => Change::DeleteRoute(key),
             ItemKey::App(app) => Change::DeleteApp(app),
             ItemKey::Space(space) => Change::DeleteSpace(space),
@@ -342,6 +347,7 @@ pub(super) fn key_of(item: &Item) -> ItemKey {
         Item::Route(route) => ItemKey::Route(route_key(&route.host, &route.path)),
         Item::App { app, .. } => ItemKey::App(app.clone()),
         Item::Space { space, .. } => ItemKey::Space(space.clone()),
+        Item::Resource { resource, id, .. } => ItemKey::Resource { kind: resource.clone(), id: id.clone() },
     }
 }
 

@@ -108,7 +108,7 @@ pub(crate) async fn guard(State(state): State<ApiState>, mut request: Request, n
         return next.run(request).await;
     }
     let address = address_of(request.extensions());
-    let presented = presented(request.headers());
+    let presented = presented(request.headers(), request.uri().path());
     let mut caller = match known(&state, address, presented).await {
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
@@ -139,16 +139,15 @@ fn address_of(extensions: &http::Extensions) -> Option<IpAddr> {
     extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())
 }
 
-/// The token's hash, if something like a token was sent.
-fn presented(headers: &HeaderMap) -> Option<Digest> {
-    headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
+/// The token's hash, if something like a token was sent. Clients of APISIX's Admin API send it as `X-API-KEY`.
+fn presented(headers: &HeaderMap, path: &str) -> Option<Digest> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = text(header::AUTHORIZATION.as_str())
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map(|(_, token)| token.trim())
-        .filter(|token| is_well_formed(token))
-        .map(hash)
+        .map(|(_, token)| token);
+    let key = || text("x-api-key").filter(|_| path.starts_with(super::apisix::ROOT));
+    bearer.or_else(key).map(str::trim).filter(|token| is_well_formed(token)).map(hash)
 }
 
 /// The caller, or why there is none; counted by address.

@@ -59,7 +59,7 @@ impl<S: Send + Sync, T: Checked> FromRequest<S> for Doc<T> {
 }
 
 /// The whole body, within the limit.
-async fn read_bytes(body: Body) -> Result<bytes::Bytes, Problem> {
+pub(crate) async fn read_bytes(body: Body) -> Result<bytes::Bytes, Problem> {
     let read = tokio::time::timeout(PATIENCE, Limited::new(body, MAX_JSON).collect()).await;
     let Ok(read) = read else {
         return Err(Problem::new(ErrorCode::ClientTimeout, "the body did not arrive in time"));

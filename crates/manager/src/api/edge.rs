@@ -1,5 +1,6 @@
 //! What happens to every request before and after its handler: request id, log line, panics, the form of errors.
 
+use super::apisix;
 use super::problem::{PROBLEM_JSON, Problem, REQUEST_ID};
 use axum::body::Body;
 use axum::extract::Request;
@@ -51,10 +52,10 @@ pub(crate) async fn edge(mut request: Request, next: Next) -> Response {
         );
     });
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        response = filled_in(response, &problem, &text);
+        response = filled_in(response, &problem, &text, &path);
     } else if is_bare_error(&response) {
         let problem = bare(response.status(), method.as_str(), &path);
-        response = filled_in(response, &problem, &text);
+        response = filled_in(response, &problem, &text, &path);
     }
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
@@ -85,10 +86,15 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "it is not known why".into())
 }
 
-/// Puts the problem's body in place of whatever the response has.
-fn filled_in(response: Response, problem: &Problem, request_id: &str) -> Response {
+/// Puts the problem's body in place of whatever the response has. Clients of APISIX's Admin API get it in their shape.
+fn filled_in(response: Response, problem: &Problem, request_id: &str, path: &str) -> Response {
     let (mut parts, _) = response.into_parts();
     let body = problem.body(request_id);
+    if path.starts_with(apisix::ROOT) {
+        parts.headers.remove(header::CONTENT_LENGTH);
+        parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        return Response::from_parts(parts, Body::from(apisix::body_of(&body).to_string()));
+    }
     if body.status == parts.status.as_u16() {
         parts.headers.remove(header::CONTENT_LENGTH);
         parts.headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);

@@ -8,6 +8,7 @@
 
 mod accept;
 mod access;
+mod apisix;
 mod apps;
 mod attempts;
 mod audit;

@@ -2,9 +2,9 @@
 
 use super::problem::Problem;
 use super::{
-    ApiState, access, apps, audit, auth, cells, edge, explain, forward, groups, instances, lanes, login,
-    logs, managers, members, operations, orgs, page, releases, routes, secrets, sources, status, tokens,
-    users,
+    ApiState, access, apisix, apps, audit, auth, cells, edge, explain, forward, groups, instances, lanes,
+    login, logs, managers, members, operations, orgs, page, releases, routes, secrets, sources, status,
+    tokens, users,
 };
 use axum::Router;
 use axum::extract::State;
@@ -108,6 +108,15 @@ fn endpoints() -> OpenApiRouter<ApiState> {
         .routes(routes!(status::whoami))
         .routes(routes!(status::healthz))
         .routes(routes!(status::readyz))
+        .routes(routes!(apisix::get_kind, apisix::put_kind, apisix::post_kind))
+        .routes(routes!(apisix::get_one, apisix::put_one, apisix::patch_one, apisix::delete_one))
+        .routes(routes!(
+            apisix::get_rest,
+            apisix::put_rest,
+            apisix::post_rest,
+            apisix::patch_rest,
+            apisix::delete_rest
+        ))
         .routes(routes!(sources::get_source))
         .routes(routes!(sources::get_artifact, sources::head_artifact, sources::put_artifact))
 }
@@ -138,6 +147,7 @@ fn tags() -> Vec<Tag> {
         ("identity", "Orgs, spaces, users, and who may do what."),
         ("tokens", "Tokens for programs."),
         ("platform", "Managers, cells, gateways."),
+        ("apisix", "Resources of the dynamic gateway, as APISIX's Admin API has them; `X-API-KEY` is a token of an operator."),
         ("internal", "Between cells and managers."),
     ]
     .into_iter()

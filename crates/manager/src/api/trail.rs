@@ -157,10 +157,22 @@ impl Trail {
 /// Whether what stands at a path may be a secret.
 fn is_secret(path: &str) -> bool {
     path.split('.').any(|part| {
-        matches!(
-            part,
-            "env" | "password" | "hash" | "token" | "current" | "new" | "pepper" | "checks" | "sealed"
-        )
+        let ends = ["_key", "_secret", "secret", "_token", "_password"];
+        ends.iter().any(|end| part.ends_with(end))
+            || matches!(
+                part,
+                "env"
+                    | "password"
+                    | "hash"
+                    | "token"
+                    | "current"
+                    | "new"
+                    | "pepper"
+                    | "checks"
+                    | "sealed"
+                    | "key"
+                    | "keys"
+            )
     })
 }
 

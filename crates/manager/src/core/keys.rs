@@ -118,6 +118,16 @@ pub fn session_key(token: Digest) -> Key {
     above(Kind::Session, token.hex())
 }
 
+/// Key of a resource of the dynamic gateway: named `routes/<id>`.
+pub fn resource_key(resource: &towpath_resources::Key) -> Key {
+    resource_name(format!("{}/{}", resource.kind, resource.id))
+}
+
+/// Key of the resource of this name.
+pub fn resource_name(name: String) -> Key {
+    above(Kind::Resource, name)
+}
+
 /// Key of what is wanted of a cell.
 pub fn cell_key(cell: CellId) -> Key {
     above(Kind::Cell, cell.to_string())

@@ -1,7 +1,7 @@
 //! What live gateways cannot use of the routing table, and why, as they report it.
 
 use super::Core;
-use super::keys::{app_key, space_key};
+use super::keys::{app_key, resource_name, space_key};
 use std::collections::BTreeMap;
 use towpath_types::resource::Key;
 use towpath_types::{AppRef, GatewayId, Kind, Revision, SpaceRef};
@@ -58,6 +58,7 @@ impl Core {
                 let lanes = || self.cache.list(Kind::Lane, Some(&space.org), Some(&space.space));
                 at(&space_key(&space)) || lanes().iter().any(|record| record.revision == revision)
             }
+            "resource" => at(&resource_name(name.to_owned())),
             _ => false,
         })
     }

@@ -1,7 +1,7 @@
 //! The routing table as gateways get it, derived from the cache and kept beside it.
 
 use super::cache::{CachedApp, CachedGroup};
-use super::keys::{GroupRef, app_key, space_key};
+use super::keys::{GroupRef, app_key, resource_name, space_key};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use towpath_types::resource::Key;
@@ -27,6 +27,10 @@ impl RoutingView {
                 Some(ItemKey::Space(SpaceRef { org: key.org.clone()?, space: key.name.parse().ok()? }))
             }
             Kind::Lane => Some(ItemKey::Space(space()?)),
+            Kind::Resource => {
+                let (kind, id) = key.name.split_once('/')?;
+                Some(ItemKey::Resource { kind: kind.to_owned(), id: id.to_owned() })
+            }
             Kind::Org
             | Kind::Release
             | Kind::Token
@@ -72,6 +76,10 @@ pub(super) fn build_item(
         ItemKey::Route(name) => {
             let key = Key { kind: Kind::Route, org: None, space: None, name: name.clone() };
             records.get(&key)?.spec::<RouteSpec>().ok().map(Item::Route)
+        }
+        ItemKey::Resource { kind, id } => {
+            let record = records.get(&resource_name(format!("{kind}/{id}")))?;
+            Some(Item::Resource { resource: kind.clone(), id: id.clone(), value: record.spec.clone() })
         }
         ItemKey::App(app) => {
             let spec = apps.get(app).filter(|_| records.contains_key(&app_key(app)))?;

@@ -16,6 +16,7 @@
 mod fleet;
 
 mod access;
+mod apisix;
 mod audit;
 mod builds;
 mod changes;

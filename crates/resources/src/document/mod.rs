@@ -268,6 +268,11 @@ fn typed<T: DeserializeOwned>(value: Value, faults: &mut Vec<Fault>) -> Option<T
 }
 
 impl Document {
+    /// The fault that a resource to which it refers is not there.
+    pub fn no_such(&self, key: &Key) -> Fault {
+        crate::set::no_such(self, key)
+    }
+
     /// The resources that it refers to.
     pub fn references(&self) -> Vec<Key> {
         let mut found = Vec::new();
@@ -309,6 +314,36 @@ impl Document {
         found.dedup();
         found
     }
+}
+
+/// Whether a document, as it is stored, refers to `key`: in a field of its own or in the configuration of a plugin.
+pub fn names(value: &Value, key: &Key) -> bool {
+    let field = match key.kind {
+        Kind::Upstream => "upstream_id",
+        Kind::Service => "service_id",
+        Kind::PluginConfig => "plugin_config_id",
+        Kind::ConsumerGroup => "group_id",
+        Kind::Ssl => "client_cert_id",
+        _ => return false,
+    };
+    let is_it = |value: &Value| match value {
+        Value::String(text) => text == key.id.as_str(),
+        Value::Number(number) => number.to_string() == key.id.as_str(),
+        _ => false,
+    };
+    match value {
+        Value::Object(fields) => {
+            fields.iter().any(|(name, inner)| name == field && is_it(inner) || names(inner, key))
+        }
+        Value::Array(items) => items.iter().any(|item| names(item, key)),
+        _ => false,
+    }
+}
+
+/// Whether texts match a regular expression, for lists that are searched.
+pub fn finder(pattern: &str) -> Result<impl Fn(&str) -> bool + use<>, String> {
+    let expression = towpath_route::vars::pattern(pattern, false)?;
+    Ok(move |text: &str| expression.is_match(text.as_bytes()))
 }
 
 pub(crate) fn client_certificate_of(upstream: &Upstream) -> Option<Id> {

@@ -160,6 +160,7 @@ fn key_of(item: &Item) -> ItemKey {
         Item::Route(route) => ItemKey::Route(format!("{}{}", route.host, route.path)),
         Item::App { app, .. } => ItemKey::App(app.clone()),
         Item::Space { space, .. } => ItemKey::Space(space.clone()),
+        Item::Resource { resource, id, .. } => ItemKey::Resource { kind: resource.clone(), id: id.clone() },
     }
 }
 
