@@ -50,13 +50,12 @@ impl IntoResponse for Failed {
         match self {
             Failed::Problem(problem) => (*problem).into_response(),
             Failed::Refused(status, message, faults) => {
+                let errors: Vec<Value> = faults
+                    .iter()
+                    .map(|fault| json!({"field": fault.path, "message": fault.message}))
+                    .collect();
                 let mut body = json!({"error_msg": message});
-                if !faults.is_empty() {
-                    body["errors"] = faults
-                        .iter()
-                        .map(|fault| json!({"field": fault.path, "message": fault.message}))
-                        .collect();
-                }
+                with_errors(&mut body, errors.into());
                 (status, Json(body)).into_response()
             }
         }
@@ -72,10 +71,15 @@ pub(super) fn of(answered: Answered<Response>) -> Response {
 /// What a problem of this API says in APISIX's shape.
 pub(in crate::api) fn body_of(problem: &ProblemBody) -> Value {
     let mut body = json!({"error_msg": problem.detail, "code": problem.code, "request_id": problem.instance});
-    if !problem.errors.is_empty() {
-        body["errors"] = json!(problem.errors);
-    }
+    with_errors(&mut body, json!(problem.errors));
     body
+}
+
+/// Every field that is wrong, if any is named.
+fn with_errors(body: &mut Value, errors: Value) {
+    if let (Some(fields), Some([_, ..])) = (body.as_object_mut(), errors.as_array().map(Vec::as_slice)) {
+        fields.insert("errors".into(), errors);
+    }
 }
 
 /// A stored resource.

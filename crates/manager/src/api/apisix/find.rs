@@ -87,12 +87,14 @@ impl Query {
             let several =
                 value.get("uris").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
             let found = uri.as_ref().is_none_or(|uri| {
-                text(value, "uri").is_some_and(|text| uri(&text)) || several.clone().any(|text| uri(text))
+                text(value, "uri").is_some_and(|text| uri(&text)) || several.clone().any(uri)
             });
             let fields = self.fields.iter().all(|(field, wanted)| match value.get(field) {
                 Some(Value::String(text)) => text == wanted,
-                Some(other) => other.to_string() == *wanted,
-                None => false,
+                Some(Value::Number(number)) => {
+                    wanted.parse().is_ok_and(|wanted: u64| number.as_u64() == Some(wanted))
+                }
+                _ => false,
             });
             named && labelled && found && fields
         })

@@ -4,7 +4,7 @@ use super::answer::{Answered, Failed};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use towpath_resources::plugins::{self, Plugin};
 use towpath_resources::{Id, Kind, read, schema_of};
 
@@ -69,15 +69,17 @@ pub(super) fn plugins(name: Option<&str>, schema_type: Option<&str>) -> Answered
 }
 
 fn about(plugin: &Plugin) -> Value {
-    let mut about = json!({"priority": plugin.priority, "schema": plugin.schema});
+    let mut about = Map::new();
+    about.insert("priority".into(), plugin.priority.into());
+    about.insert("schema".into(), plugin.schema.clone());
     if let Some(schema) = &plugin.credential_schema {
-        about["consumer_schema"] = schema.clone();
-        about["type"] = "auth".into();
+        about.insert("consumer_schema".into(), schema.clone());
+        about.insert("type".into(), "auth".into());
     }
     if let Some(schema) = &plugin.metadata_schema {
-        about["metadata_schema"] = schema.clone();
+        about.insert("metadata_schema".into(), schema.clone());
     }
-    about
+    Value::Object(about)
 }
 
 /// Says what is wrong with a document. An id that is not given is made up.
