@@ -86,6 +86,8 @@ async fn all_answers(platform: &Platform, operation: &Value) -> Vec<(String, Ans
             .replace("{org}", "default")
             .replace("{cell}", &platform.cell.id.to_string())
             .replace("{digest}", &hash("x").to_string())
+            .replace("{kind}", "routes")
+            .replace("{*rest}", "uri")
             .replace("{id}", id);
         assert!(!filled.contains('{'), "{filled}: say what to fill in");
         answers.push((filled.clone(), platform.api().get(&filled).await));
