@@ -33,6 +33,17 @@ pub(crate) struct View {
     pub(crate) loaded: bool,
 }
 
+impl View {
+    /// Whether it has these plugins.
+    pub(crate) fn has_plugins(&self, plugins: Option<&Arc<Plugins>>) -> bool {
+        match (&self.plugins, plugins) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
 /// A counter on cache lines of its own. Odd = inside a choice.
 #[derive(Default)]
 #[repr(align(128))]

@@ -1,4 +1,5 @@
-//! The control thread of a gateway that runs alone: its resources come from a source, which is looked at again and again.
+//! The control thread of a gateway that runs alone: its resources come from a source, which is looked at again and again, or
+//! are those that it has from before.
 
 use super::state::State;
 use super::view_of;
@@ -19,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// What it is made of.
 pub(super) struct Alone {
-    pub(super) source: Arc<dyn ResourceSource>,
+    pub(super) source: Option<Arc<dyn ResourceSource>>,
     pub(super) shared: Arc<SharedTable>,
     pub(super) state: State,
     pub(super) resources: Resources,
@@ -30,6 +31,7 @@ pub(super) struct Alone {
 impl Alone {
     /// Loads what is there, says that it is there, and follows it until told to stop.
     pub(super) async fn run(mut self, ready: Option<oneshot::Sender<()>>, mut stop: oneshot::Receiver<()>) {
+        super::resources::apply(&mut self.state, &mut self.resources);
         self.look().await;
         self.publish();
         let _ = ready.map(|ready| ready.send(()));
@@ -49,7 +51,8 @@ impl Alone {
     }
 
     async fn look(&mut self) {
-        let (source, seen) = (self.source.clone(), self.seen);
+        let Some(source) = self.source.clone() else { return };
+        let seen = self.seen;
         match tokio::task::spawn_blocking(move || source.load(seen)).await {
             Ok(Loaded::Documents { mark, documents }) => {
                 self.seen = Some(mark);
@@ -77,11 +80,7 @@ impl Alone {
         let mut view = view_of(&self.state);
         view.plugins = self.resources.plugins();
         let before = self.shared.view();
-        let same = match (&view.plugins, &before.plugins) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (None, None) => true,
-            _ => false,
-        };
+        let same = before.has_plugins(view.plugins.as_ref());
         if changed || !same || view.loaded != before.loaded {
             self.shared.publish(view);
         }

@@ -7,6 +7,7 @@ mod feed;
 mod fetch;
 mod identity;
 mod incoming;
+mod resources;
 mod signs;
 mod snapshot_file;
 mod state;
@@ -113,28 +114,22 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
             }
         }
     }
-    if let Some(source) = parts.settings.resources.clone() {
-        let alone = alone::Alone {
-            source: source.0,
-            shared: parts.shared,
-            state: parts.state,
-            resources: Resources::new(),
-            registry: parts.registry,
-            seen: None,
-        };
+    let source = parts.settings.resources.clone().map(|source| source.0);
+    let (bus, mut compiled) = (parts.bus.filter(|_| source.is_none()), Resources::new());
+    let mut state = parts.state;
+    let Some(bus) = bus else {
+        let (shared, registry) = (parts.shared, parts.registry);
+        let alone = alone::Alone { source, shared, state, resources: compiled, registry, seen: None };
         return alone.run(parts.ready, stop).await;
-    }
-    let _ = parts.ready.map(|ready| ready.send(()));
-    let Some(bus) = parts.bus else {
-        let _ = stop.await;
-        return;
     };
+    resources::apply(&mut state, &mut compiled);
     let mut control = Control {
         settings: parts.settings,
         identity: parts.identity,
         listeners: parts.listeners,
         shared: parts.shared,
-        state: parts.state,
+        state,
+        resources: compiled,
         sticky: parts.sticky,
         vital: parts.vital.clone(),
         registry: parts.registry,
@@ -150,6 +145,9 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         leaving: false,
         bus,
     };
+    // Those from the snapshot serve before anybody is heard.
+    control.publish().await;
+    let _ = parts.ready.map(|ready| ready.send(()));
     let stopped = tokio::select! {
         () = control.run(leaving) => return,
         stopped = stop => stopped,
@@ -165,6 +163,8 @@ struct Control {
     listeners: Vec<String>,
     shared: Arc<SharedTable>,
     state: State,
+    /// Resources that managers have sent, compiled.
+    resources: Resources,
     sticky: StickyKey,
     vital: Vital,
     registry: Arc<Registry>,
@@ -238,6 +238,10 @@ impl Control {
                     None => return,
                 },
                 Some(result) = load_results.recv() => self.take_snapshot(result),
+                event = self.resources.next() => {
+                    let changes = self.resources.take(event);
+                    self.state.push(changes);
+                }
                 Ok(()) = bus_state.changed() => self.note_bus(*bus_state.borrow_and_update()),
                 Ok(()) = leaving.changed() => { self.leaving = *leaving.borrow_and_update(); self.changed = true; }
                 _ = look.tick() => {
@@ -337,14 +341,18 @@ impl Control {
     /// Compiles, swaps, waits until every worker serves it, and only then tells the managers: at once where they may
     /// wait for it, else (loads are new) with the next report.
     async fn publish(&mut self) {
-        if !self.state.commit(clock::now_ns()) && !self.changed {
+        resources::apply(&mut self.state, &mut self.resources);
+        let (plugins, before) = (self.resources.plugins(), self.shared.view());
+        let same_plugins = before.has_plugins(plugins.as_ref());
+        if !self.state.commit(clock::now_ns()) && !self.changed && same_plugins {
             return;
         }
-        let (view, before) = (view_of(&self.state), self.shared.view());
+        let view = View { plugins, ..view_of(&self.state) };
         if !view.table.same(&before.table)
             || view.revision != before.revision
             || view.inside != before.inside
             || view.loaded != before.loaded
+            || !same_plugins
         {
             self.shared.publish(view);
         }

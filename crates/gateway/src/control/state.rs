@@ -2,6 +2,7 @@
 //! clock in here: what happens and when are arguments.
 
 use super::incoming::{Delta, Items, Unreadable};
+use super::resources::Arrived;
 use super::snapshot_file::Snapshot;
 use crate::resources::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +61,8 @@ pub(crate) struct State {
     /// Names of those of the refused that could not be read.
     unread: BTreeSet<String>,
     pending: Vec<Change>,
+    /// Resources that nobody has compiled yet.
+    arrived: Arrived,
 }
 
 impl State {
@@ -75,6 +78,7 @@ impl State {
             refused: BTreeMap::new(),
             unread: BTreeSet::new(),
             pending: Vec::new(),
+            arrived: Arrived::new(),
         }
     }
 
@@ -266,6 +270,17 @@ impl State {
         changed
     }
 
+    /// Resources that have come since this was called last.
+    pub(super) fn take_arrived(&mut self) -> Arrived {
+        std::mem::take(&mut self.arrived)
+    }
+
+    /// A resource cannot be used.
+    pub(super) fn refuse_resource(&mut self, name: &str, why: String) {
+        tracing::warn!(resource = %name, %why, "a resource cannot serve");
+        self.refused.insert(format!("resource {name}"), why);
+    }
+
     /// Takes over changes that others have compiled.
     pub(crate) fn push(&mut self, changes: Vec<Change>) {
         self.pending.extend(changes);
@@ -275,13 +290,8 @@ impl State {
     pub(crate) fn take_resources(&mut self, outcome: Outcome) {
         for (name, why) in outcome.refused {
             match why {
-                Some(why) => {
-                    tracing::warn!(resource = %name, %why, "a resource cannot serve");
-                    self.refused.insert(name, why);
-                }
-                None => {
-                    self.refused.remove(&name);
-                }
+                Some(why) => self.refuse_resource(&name, why),
+                None => drop(self.refused.remove(&format!("resource {name}"))),
             }
         }
         self.pending.extend(outcome.changes);
@@ -299,7 +309,11 @@ impl State {
         }
         let (table, refused) = self.table.apply(&std::mem::take(&mut self.pending), now_ns);
         for item in refused {
-            self.refused.insert(item.key, item.why);
+            let key = match item.key.strip_prefix("rule ") {
+                Some(id) => format!("resource routes/{id}"),
+                None => item.key,
+            };
+            self.refused.insert(key, item.why);
         }
         let changed = !table.same(&self.table);
         self.table = table;
@@ -316,8 +330,8 @@ impl State {
     fn put(&mut self, key: ItemKey, item: &Item) {
         self.refused.remove(&text_of(&key));
         self.pending.push(match item.clone() {
-            Item::Resource { .. } => {
-                self.refused.insert(text_of(&key), "resources are not served by this gateway yet".into());
+            Item::Resource { resource, id, value } => {
+                self.arrived.insert((resource, id), Some(value));
                 return;
             }
             Item::Route(route) => Change::PutRoute(route),
@@ -333,7 +347,10 @@ impl State {
     fn delete(&mut self, key: ItemKey) {
         self.refused.remove(&text_of(&key));
         self.pending.push(match key {
-            ItemKey::Resource { .. } => return,
+            ItemKey::Resource { kind, id } => {
+                self.arrived.insert((kind, id), None);
+                return;
+            }
             ItemKey::Route(key) => Change::DeleteRoute(key),
             ItemKey::App(app) => Change::DeleteApp(app),
             ItemKey::Space(space) => Change::DeleteSpace(space),

@@ -481,3 +481,32 @@ async fn a_bus_that_is_down_shows_in_the_metrics_and_in_the_word_of_health() {
     assert_eq!(health.status, 200, "it serves on");
     assert!(health.text().starts_with("ok, but the bus has been down for "), "{}", health.text());
 }
+
+#[tokio::test]
+async fn resources_of_managers_are_served_refused_by_name_and_kept_for_a_restart() {
+    let app = HttpApp::start("a");
+    let resource = |kind: &str, id: &str, value: Value| json!({"kind": "resource", "resource": kind, "id": id, "value": value});
+    let nodes = json!({app.address().to_string(): 1});
+    let world = World::new()
+        .item(resource("routes", "1", json!({"uri": "/a", "upstream_id": "u"})))
+        .item(resource("upstreams", "u", json!({"nodes": nodes})));
+    let mut others = Others::start(&world, 10).await;
+    let rig = others.rig().await;
+    let at = others.report("the snapshot", |report| report.revision >= Revision(10)).await.revision.0;
+    assert_eq!((get(&rig, "any.test", "/a").await, get(&rig, "any.test", "/b").await), (200, 404));
+    let put = [
+        resource("routes", "2", json!({"uri": "/b", "plugins": {"mocking": {"response_example": "x"}}})),
+        resource("routes", "3", json!({"uri": "/c", "upstream_id": "none"})),
+        resource("routes", "4", json!({"uri": "/d", "plugins": {"mokcing": {}}})),
+    ];
+    let put = put.into_iter().map(|item| serde_json::from_value(item).unwrap()).collect();
+    others.delta(at, at + 1, put).await;
+    let report = others.report("the delta", |report| report.revision == Revision(at + 1)).await;
+    assert_eq!((get(&rig, "any.test", "/a").await, get(&rig, "any.test", "/b").await), (200, 200));
+    let refused: Vec<_> = report.refused.keys().map(String::as_str).collect();
+    assert_eq!(refused, ["resource routes/3", "resource routes/4"]);
+    assert!(report.refused["resource routes/4"].contains("mocking"), "{report:?}");
+    let dir = rig.stop().await;
+    let alone = Rig::start_in(dir, |_| {}, None).await;
+    assert_eq!((get(&alone, "any.test", "/a").await, get(&alone, "any.test", "/b").await), (200, 200));
+}
