@@ -112,6 +112,10 @@ pub(crate) fn choose(
         let route = matched.route();
         let program = running.and_then(|running| running.program.as_ref());
         let upstream = running.and_then(|running| running.upstream.as_ref());
+        // What nodes are called belongs to the same moment as the nodes themselves.
+        let newest =
+            upstream.and_then(|upstream| view.plugins.as_ref()?.upstreams.get(upstream.app.upstream_id()?));
+        let upstream = newest.or(upstream);
         let host = upstream.and_then(|upstream| upstream.host_for(pick.endpoint));
         let sent_host = match (&host, upstream) {
             (Some(host), _) => host.clone(),
