@@ -17,7 +17,7 @@ APPS = int(os.environ.get("APPS", "100"))
 STEADY_S = int(os.environ.get("STEADY_S", "20"))
 GIVE_UP_S = 900
 # For the fill alone: the change of 10,000 is made with the usual settings.
-FAST = "[rollout]\nstarts_per_second = 5000\n"
+FAST = "[rollout]\nstarts_per_second = 1000\n"
 
 
 class Fleet:
@@ -73,14 +73,19 @@ def scale_all(stack, manager, each):
     began = time.monotonic()
 
     def scale(n):
-        status, _, body = stack.call(manager, "PATCH", f"/v1/apps/cell-{n}/groups/base", {"count": each})
-        if status != 202:
-            sys.exit(f"scaling failed: {status} {body}")
+        for _ in range(20):
+            key = {"idempotency-key": f"scale-{n}-{each}"}
+            status, _, body = stack.call(manager, "PATCH", f"/v1/apps/cell-{n}/groups/base", {"count": each}, key)
+            if status == 202:
+                return
+            # Busy: as any client does, it comes again.
+            time.sleep(0.5)
+        sys.exit(f"scaling failed: {status} {body}")
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(scale, range(APPS)))
     missing = list(range(APPS))
-    told = 0.0
+    told = began
     while missing:
         time.sleep(0.25)
         while missing and ready(stack, manager, missing[-1]) >= each:

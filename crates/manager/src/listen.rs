@@ -62,7 +62,7 @@ async fn hear(core: &Core, mailboxes: &Mailboxes, mut cells: Subscription, mut g
                 hear_silence(core, mailboxes);
                 if core.soft.settled() != settled {
                     settled = !settled;
-                    mailboxes.activate_unsettled();
+                    mailboxes.activate_unsettled(core);
                 }
             }
         }
@@ -89,13 +89,16 @@ async fn hear_cell(core: &Core, mailboxes: &Mailboxes, message: &Message) {
         crate::reconcile::group::poke(core, cell, revision).await;
     }
     let change = core.soft.hear_cell(announce);
+    let mut told = Vec::new();
     for instance in &change.instances {
-        let report = core.soft.instance(*instance).map(|heard| heard.report.state);
-        if report != Some(InstanceState::Starting) {
+        if core.soft.instance_state(*instance) != Some(InstanceState::Starting) {
             core.placing.started(cell, *instance);
         }
-        if let Some(group) = core.cache.group_of(*instance) {
-            mailboxes.activate(group);
+        if let Some(group) = core.cache.group_of(*instance)
+            && told.last() != Some(&group)
+        {
+            mailboxes.activate_for_news(core, group.clone());
+            told.push(group);
         }
     }
     if *core.cache_loaded().borrow() && crate::reconcile::cells::differs(core, cell) {
@@ -103,7 +106,7 @@ async fn hear_cell(core: &Core, mailboxes: &Mailboxes, message: &Message) {
     }
     if change.returned {
         // There may be room now for those that wait.
-        mailboxes.activate_unsettled();
+        mailboxes.activate_unsettled(core);
     }
     if leaving {
         for group in core.cache.groups_on(cell) {
@@ -115,7 +118,7 @@ async fn hear_cell(core: &Core, mailboxes: &Mailboxes, message: &Message) {
 fn hear_gateway(core: &Core, mailboxes: &Mailboxes, message: &Message) {
     let Some(report) = read::<GatewayReport>(message) else { return };
     if core.soft.hear_gateway(report) {
-        mailboxes.activate_unsettled();
+        mailboxes.activate_unsettled(core);
     }
 }
 

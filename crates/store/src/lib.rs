@@ -212,7 +212,8 @@ pub struct Change {
     pub revision: Revision,
     /// Which resource.
     pub key: Key,
-    /// Its newest content (which may be newer than `revision`); `None` = deleted.
+    /// Its newest content (which may be newer than `revision`); `None` = deleted, or an entry of the audit log: every change
+    /// makes one, and whoever follows the feed would read twice as much for nothing. They are listed instead.
     pub record: Option<Record>,
 }
 

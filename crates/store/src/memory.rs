@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use towpath_types::resource::Key;
-use towpath_types::{Incarnation, ManagerId, Record, Revision};
+use towpath_types::{Incarnation, Kind, ManagerId, Record, Revision};
 
 /// How long a result is kept for its idempotency key.
 const IDEMPOTENCY_MS: u64 = 24 * 3600 * 1000;
@@ -201,7 +201,8 @@ impl Store for MemoryStore {
             if full && changes.last().is_some_and(|last| last.revision != *revision) {
                 break;
             }
-            let record = state.records.get(key).cloned();
+            let told = Some(key).filter(|key| key.kind != Kind::Audit);
+            let record = told.and_then(|key| state.records.get(key)).cloned();
             changes.push(Change { revision: *revision, key: key.clone(), record });
         }
         Ok(changes)

@@ -9,6 +9,7 @@ use super::query::{NoQuery, Segments};
 use super::reading::{List, read_answer, tagged};
 use super::writing::{Conditions, first, written};
 use crate::core::Core;
+use crate::core::cache::CellInstance;
 use crate::core::keys;
 use crate::core::soft::HeardCell;
 use axum::extract::State;
@@ -174,15 +175,15 @@ fn find_state(lost: bool, scheduling: Scheduling, drain: Option<&DrainView>) -> 
 /// What is left on a draining cell, and what keeps it there. An instance counts until its cell has stopped it.
 fn find_drain(core: &Core, cell: CellId) -> DrainView {
     let (_, assigned) = core.cache.cell_instances(cell, None, usize::MAX);
-    let mut left: BTreeSet<_> = assigned.iter().map(|(instance, ..)| *instance).collect();
+    let mut left: BTreeSet<_> = assigned.iter().map(|found| found.instance).collect();
     if let Some(heard) = core.soft.cell(cell).filter(|heard| !heard.lost) {
         left.extend(heard.announce.instances.iter().map(|report| report.instance));
     }
     let stuck = |phase| matches!(phase, RolloutPhase::Waiting);
     let waits: BTreeSet<DrainWait> = assigned
         .iter()
-        .filter(|(_, group, _)| stuck(group.status.phase) && !group.status.message.is_empty())
-        .map(|(_, group, name)| DrainWait {
+        .filter(|found| stuck(found.group.status.phase) && !found.group.status.message.is_empty())
+        .map(|CellInstance { group, name, .. }| DrainWait {
             org: name.app.org.clone(),
             space: name.app.space.clone(),
             app: name.app.app.clone(),

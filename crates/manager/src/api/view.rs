@@ -163,9 +163,10 @@ pub(crate) struct GroupView {
 impl GroupView {
     fn new(core: &Core, name: &GroupRef, group: &CachedGroup, routes: &RouteIndex, caller: &Caller) -> Self {
         let (spec, status) = (&group.spec, &group.status);
-        let heard = core.soft.instances(status.assignments.iter().map(|assignment| assignment.instance));
         let (env, secrets) = visible(&spec.env, caller);
-        let ready = heard.iter().filter(|heard| heard.report.state == InstanceState::Ready).count();
+        let ids = status.assignments.iter().map(|assignment| assignment.instance);
+        let states = core.soft.read_instances(ids, |news| news.report.state);
+        let ready = states.into_iter().filter(|state| *state == InstanceState::Ready).count();
         Self {
             app: spec.app.clone(),
             lane: spec.lane.clone(),

@@ -4,7 +4,7 @@
 
 use super::secrets::{self, WithSecrets};
 use crate::core::Core;
-use crate::core::cache::CachedGroup;
+use crate::core::cache::{CachedGroup, CellInstance};
 use crate::core::keys::GroupRef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -103,8 +103,9 @@ fn find_page(core: &Core, request: &SyncRequest) -> (SyncPage, Vec<WithSecrets>)
     };
     let (mut bytes, mut last, mut with_secrets) = (0, None, Vec::new());
     let mut cut = !whole;
-    for (instance, group, name) in found {
-        if let Some(spec) = find_instance(instance, &group, &name) {
+    for CellInstance { instance, group, name, at, .. } in found {
+        let name = GroupRef::clone(&name);
+        if let Some(spec) = find_instance(instance, &group, &name, at) {
             bytes += serde_json::to_vec(&spec).map_or(0, |text| text.len());
             bytes += if spec.secrets.is_empty() { 0 } else { sealed_bytes(instance, &group) };
             if bytes > PAGE_BYTES && !page.instances.is_empty() {
@@ -142,8 +143,9 @@ pub(crate) fn find_instance(
     instance: InstanceId,
     group: &CachedGroup,
     name: &GroupRef,
+    at: usize,
 ) -> Option<InstanceSpec> {
-    let assignment = group.status.assignments.iter().find(|a| a.instance == instance)?;
+    let assignment = group.status.assignments.get(at).filter(|a| a.instance == instance)?;
     let settings = group.status.settings.get(&assignment.version.settings);
     let release = group.status.releases.get(&assignment.version.release);
     let (Some(settings), Some(release)) = (settings, release) else {

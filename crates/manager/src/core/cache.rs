@@ -35,6 +35,21 @@ pub type CachedApp = Arc<Typed<AppSpec>>;
 /// A release as cached.
 pub type CachedRelease = Arc<Typed<ReleaseSpec>>;
 
+/// An instance that a cell should run.
+#[derive(Debug, Clone)]
+pub struct CellInstance {
+    /// Which.
+    pub instance: InstanceId,
+    /// Its group.
+    pub group: CachedGroup,
+    /// The group's name.
+    pub name: Arc<GroupRef>,
+    /// Where its assignment is in the group's status.
+    pub at: usize,
+    /// Revision since which it is known that it should run here.
+    pub since: Revision,
+}
+
 /// What one step of the feed changed.
 #[derive(Debug, Clone, Default)]
 pub struct CacheStep {
@@ -184,7 +199,7 @@ impl Cache {
 
     /// The group that an instance belongs to.
     pub fn group_of(&self, instance: InstanceId) -> Option<GroupRef> {
-        self.read(|inner| inner.by_instance.get(&instance).cloned())
+        self.read(|inner| inner.by_instance.get(&instance).map(|name| GroupRef::clone(name)))
     }
 
     /// Cells with instances, and the memory promised to these, bytes.
@@ -192,16 +207,11 @@ impl Cache {
         self.read(|inner| inner.by_cell.iter().map(|(cell, set)| (*cell, set.memory)).collect())
     }
 
-    /// Cells with instances, and how many these are.
-    pub fn promised_counts(&self) -> HashMap<CellId, u32> {
-        let count = |set: &index::CellSet| u32::try_from(set.instances.len()).unwrap_or(u32::MAX);
-        self.read(|inner| inner.by_cell.iter().map(|(cell, set)| (*cell, count(set))).collect())
-    }
-
     /// Groups with an instance on the cell.
     pub fn groups_on(&self, cell: CellId) -> BTreeSet<GroupRef> {
         self.read(|inner| {
-            inner.by_cell.get(&cell).map(|set| set.instances.values().cloned().collect()).unwrap_or_default()
+            let names = inner.by_cell.get(&cell).map(index::CellSet::groups).unwrap_or_default();
+            names.into_iter().cloned().collect()
         })
     }
 
@@ -216,18 +226,17 @@ impl Cache {
         cell: CellId,
         after: Option<InstanceId>,
         limit: usize,
-    ) -> (Revision, Vec<(InstanceId, CachedGroup, GroupRef)>) {
+    ) -> (Revision, Vec<CellInstance>) {
         use std::ops::Bound::{Excluded, Unbounded};
         self.read(|inner| {
             let Some(set) = inner.by_cell.get(&cell) else { return (inner.floor, Vec::new()) };
             let range = (after.map_or(Unbounded, Excluded), Unbounded);
-            let found = set
-                .instances
-                .range(range)
-                .take(limit)
-                .filter_map(|(id, name)| Some((*id, inner.groups.get(name)?.clone(), name.clone())))
-                .collect();
-            (set.changed.max(inner.floor), found)
+            let found = set.instances.range(range).take(limit).filter_map(|(instance, placed)| {
+                let group = inner.groups.get(&*placed.group)?.clone();
+                let (instance, name) = (*instance, placed.group.clone());
+                Some(CellInstance { instance, group, name, at: placed.at, since: placed.since })
+            });
+            (set.changed.max(inner.floor), found.collect())
         })
     }
 
@@ -249,6 +258,7 @@ impl Cache {
         fresh.refresh_routing(&touched);
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            fresh.changed_cells.extend(inner.by_cell.keys().chain(inner.cells.keys()));
             *inner = fresh;
         }
         self.revision.send_replace(revision);

@@ -107,7 +107,7 @@ impl Core {
         manager: ManagerId,
     ) -> Arc<Self> {
         let clock = Arc::new(Clock::start());
-        let starts = settings.rollout.start_limits();
+        let placing = PlacingLedger::new(&settings.rollout, clock.clone());
         let changes = changes::Changes::new(settings.limits.changes.clone());
         let ownership = Ownership::new(manager, settings.weight);
         let vault = crate::vault::Vault::new(settings.secrets_key_file.clone());
@@ -121,7 +121,7 @@ impl Core {
             vitals: crate::vitals::Vitals::default(),
             members: Members::default(),
             vault,
-            placing: PlacingLedger::new(&starts, clock.clone()),
+            placing,
             clock,
             cache: Cache::default(),
             standing: watch::Sender::new(None),

@@ -7,10 +7,11 @@ mod entries;
 
 use super::clock::Clock;
 use entries::{Entries, GatewayEntry};
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 use towpath_types::{CellId, InstanceId, Revision};
-use towpath_wire::cell::{CellAnnounce, InstanceReport};
+use towpath_wire::cell::{CellAnnounce, InstanceReport, InstanceState};
 use towpath_wire::gateway::GatewayReport;
 
 /// Silence after which a cell or gateway counts as not live, milliseconds: three intervals.
@@ -61,6 +62,37 @@ pub struct HeardInstance {
     pub heard: bool,
     /// Requests in flight as gateways report them (draining instances only).
     pub in_flight: u64,
+}
+
+/// The same, without a copy of the report.
+#[derive(Debug, Clone, Copy)]
+pub struct InstanceNews<'a> {
+    /// Its cell.
+    pub cell: CellId,
+    /// Silence of the cell, milliseconds.
+    pub silent_ms: u64,
+    /// The report, as of the announcement.
+    pub report: &'a InstanceReport,
+    /// Whether every live gateway serves (or no longer serves) it in this state.
+    pub heard: bool,
+    /// Requests in flight as gateways report them (draining instances only).
+    pub in_flight: u64,
+}
+
+impl InstanceNews<'_> {
+    fn owned(self) -> HeardInstance {
+        let Self { cell, silent_ms, report, heard, in_flight } = self;
+        HeardInstance { cell, silent_ms, report: report.clone(), heard, in_flight }
+    }
+}
+
+/// What [`SoftState::take_changed`] found, all at one moment.
+#[derive(Debug)]
+pub struct ChangedCells {
+    /// Now, on the clock on which silence is counted.
+    pub time_ms: u64,
+    /// Cells; `None` = not known (any more).
+    pub cells: Vec<(CellId, Option<HeardCell>)>,
 }
 
 /// What an announcement changed.
@@ -131,8 +163,9 @@ impl SoftState {
                 let time = inner.time_ms(uptime);
                 if inner.listening_since_ms.is_some_and(|begun| time.saturating_sub(begun) >= SETTLE_MS) {
                     inner.listening_since_ms = Some(time);
-                    for entry in inner.cells.values_mut() {
+                    for (cell, entry) in &mut inner.cells {
                         entry.at_ms = time;
+                        inner.changed.insert(*cell);
                     }
                 }
             }
@@ -209,15 +242,43 @@ impl SoftState {
         })
     }
 
+    /// Cells of which something was heard since this was called last, and the others that are asked for.
+    pub fn take_changed(&self, others: BTreeSet<CellId>) -> ChangedCells {
+        self.write(|inner, time| {
+            let mut cells = std::mem::take(&mut inner.changed);
+            cells.extend(others);
+            let heard = |cell| inner.cells.get(&cell).map(|entry| entry.heard(time));
+            ChangedCells { time_ms: time, cells: cells.into_iter().map(|cell| (cell, heard(cell))).collect() }
+        })
+    }
+
     /// An instance as last heard.
     pub fn instance(&self, instance: InstanceId) -> Option<HeardInstance> {
-        self.read(|inner, time| inner.find_instance(instance, time))
+        self.read(|inner, time| {
+            inner.find_instance(instance, time, inner.settled(time)).map(InstanceNews::owned)
+        })
+    }
+
+    /// The state in which an instance was heard last.
+    pub fn instance_state(&self, instance: InstanceId) -> Option<InstanceState> {
+        self.read(|inner, time| inner.find_instance(instance, time, false).map(|news| news.report.state))
     }
 
     /// Many instances as last heard, all at one moment.
     pub fn instances(&self, ids: impl IntoIterator<Item = InstanceId>) -> Vec<HeardInstance> {
+        self.read_instances(ids, |news| news.owned())
+    }
+
+    /// What `take` makes of many instances, all at one moment.
+    pub fn read_instances<R>(
+        &self,
+        ids: impl IntoIterator<Item = InstanceId>,
+        take: impl Fn(InstanceNews<'_>) -> R,
+    ) -> Vec<R> {
         self.read(|inner, time| {
-            ids.into_iter().filter_map(|instance| inner.find_instance(instance, time)).collect()
+            let settled = inner.settled(time);
+            let find = |instance| inner.find_instance(instance, time, settled).map(&take);
+            ids.into_iter().filter_map(find).collect()
         })
     }
 
@@ -261,6 +322,7 @@ impl SoftState {
                 .collect();
             for cell in forgotten {
                 inner.cells.remove(&cell);
+                inner.changed.insert(cell);
                 inner.by_instance.retain(|_, at| *at != cell);
             }
             inner

@@ -61,5 +61,5 @@ pub(crate) fn changed(core: &Core, mailboxes: &Mailboxes, cell: CellId) {
     for group in core.cache.groups_on(cell) {
         mailboxes.activate(group);
     }
-    mailboxes.activate_unsettled();
+    mailboxes.activate_unsettled(core);
 }

@@ -103,14 +103,14 @@ impl StartLedger {
         self.starting.entry(cell).or_default().insert(instance, now_ms);
     }
 
-    /// It runs, has ended, or is not to be.
-    pub fn end(&mut self, cell: CellId, instance: InstanceId) {
-        if let Some(here) = self.starting.get_mut(&cell) {
-            here.remove(&instance);
-            if here.is_empty() {
-                self.starting.remove(&cell);
-            }
+    /// It runs, has ended, or is not to be. Says whether it counted.
+    pub fn end(&mut self, cell: CellId, instance: InstanceId) -> bool {
+        let Some(here) = self.starting.get_mut(&cell) else { return false };
+        let counted = here.remove(&instance).is_some();
+        if here.is_empty() {
+            self.starting.remove(&cell);
         }
+        counted
     }
 
     /// Instances that are being started on a cell.

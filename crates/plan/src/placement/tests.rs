@@ -2,12 +2,13 @@ use super::*;
 use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
+const NOW_MS: u64 = 1_000_000;
 
 fn cell(n: u8, zone: &str) -> CellView {
     CellView {
         cell: CellId::mint(1, [n; 10]),
         place: Place { region: "r".into(), zone: zone.into(), node: format!("n{n}") },
-        silent_ms: 0,
+        heard_ms: NOW_MS,
         cordoned: false,
         draining: false,
         leaving: false,
@@ -23,12 +24,17 @@ fn cell(n: u8, zone: &str) -> CellView {
 
 static NO_MATES: BTreeMap<CellId, u32> = BTreeMap::new();
 
-fn rules(region: &str, overcommit: f64) -> PlacingRules<'_> {
-    PlacingRules { region, overcommit, starts_per_cell: 1_000, mates: &NO_MATES }
+fn rules(region: &str) -> PlacingRules<'_> {
+    PlacingRules { region, starts_per_cell: 1_000, mates: &NO_MATES }
 }
 
-fn placer_for<'a>(cells: &'a [CellView], region: &'a str, overcommit: f64) -> Placer<'a> {
-    Placer::new(cells, rules(region, overcommit))
+/// Lives as long as the test process.
+fn index_of(cells: &[CellView], overcommit: f64) -> &'static CellIndex {
+    Box::leak(Box::new(CellIndex::of(cells.iter().cloned(), overcommit, NOW_MS)))
+}
+
+fn placer_for<'a>(cells: &[CellView], region: &'a str, overcommit: f64) -> Placer<'a> {
+    Placer::new(index_of(cells, overcommit), rules(region))
 }
 
 fn place_all(placer: &mut Placer<'_>, count: usize, bytes: u64) -> Vec<CellId> {
@@ -75,7 +81,7 @@ fn a_cell_without_a_free_port_gets_nothing_and_ports_are_the_reason_only_where_m
 fn closed_cells_get_nothing_and_an_avoided_one_only_for_want_of_others() {
     let mut cells = [cell(1, "a"), cell(2, "a"), cell(3, "a"), cell(4, "a")];
     cells[0].cordoned = true;
-    cells[1].silent_ms = LIVE_MS + 1;
+    cells[1].heard_ms = NOW_MS - LIVE_MS - 1;
     cells[2].leaving = true;
     let mut draining = cell(5, "a");
     draining.draining = true;
@@ -108,7 +114,7 @@ fn a_lane_keeps_together_but_not_at_the_price_of_spread_or_of_a_full_cell() {
     cells[3].promised_bytes = GIB;
     let mates = BTreeMap::from([(cells[3].cell, 2)]);
     let near = |cells: &[CellView], count| {
-        let mut placer = Placer::new(cells, PlacingRules { mates: &mates, ..rules("", 1.0) });
+        let mut placer = Placer::new(index_of(cells, 1.0), PlacingRules { mates: &mates, ..rules("") });
         place_all(&mut placer, count, GIB / 2)
     };
     assert_eq!(near(&cells, 1), [cells[3].cell], "although it is the fullest");
@@ -122,12 +128,12 @@ fn a_lane_keeps_together_but_not_at_the_price_of_spread_or_of_a_full_cell() {
 fn a_cell_that_starts_enough_is_waited_for_unless_another_spreads_as_well() {
     let mut cells = [cell(1, "a"), cell(2, "a"), cell(3, "b")];
     cells[0].starting = 2;
-    let limited = PlacingRules { starts_per_cell: 2, ..rules("", 1.0) };
-    let mut other = Placer::new(&cells, limited);
+    let limited = PlacingRules { starts_per_cell: 2, ..rules("") };
+    let mut other = Placer::new(index_of(&cells, 1.0), limited);
     assert_eq!(place_all(&mut other, 2, GIB), [cells[1].cell, cells[2].cell]);
     cells[1].starting = 2;
     cells[2].starting = 1;
-    let mut waits = Placer::new(&cells, limited);
+    let mut waits = Placer::new(index_of(&cells, 1.0), limited);
     assert_eq!(waits.place(GIB, &[]), Ok(cells[2].cell));
     assert_eq!(waits.place(GIB, &[]), Err(NoPlace::Busy), "zone b has one already");
 }
@@ -148,6 +154,97 @@ fn of_what_is_promised_twice_the_newest_is_too_many() {
     assert_eq!(find_overpromised(&promised, 6 * GIB), [0; 0]);
     assert_eq!(find_overpromised(&promised, 5 * GIB), [4]);
     assert_eq!(find_overpromised(&promised, 4 * GIB), [3]);
+}
+
+/// The rules, read off all cells for every instance.
+fn place_plainly(
+    cells: &mut [(CellView, u32)],
+    bytes: u64,
+    overcommit: f64,
+    starts_per_cell: u32,
+    mates: &BTreeMap<CellId, u32>,
+) -> Option<CellId> {
+    let crowd = |cells: &[(CellView, u32)], zone: &str| -> u32 {
+        cells.iter().filter(|(view, _)| view.place.zone == zone).map(|(_, crowd)| crowd).sum()
+    };
+    let zone_is_near = |cells: &[(CellView, u32)], zone: &str| {
+        cells.iter().any(|(view, _)| view.place.zone == zone && mates.contains_key(&view.cell))
+    };
+    let closed =
+        |view: &CellView| view.cordoned || view.draining || view.leaving || NOW_MS - view.heard_ms > LIVE_MS;
+    let has_room = |view: &CellView| {
+        view.limit_bytes(overcommit).saturating_sub(view.promised_bytes) >= bytes
+            && view.promised_count < view.ports
+    };
+    let spread = |at: &usize| (crowd(cells, &cells[*at].0.place.zone), cells[*at].1);
+    let roomy: Vec<usize> =
+        (0..cells.len()).filter(|at| !closed(&cells[*at].0) && has_room(&cells[*at].0)).collect();
+    let best = roomy.iter().map(spread).min()?;
+    let share = |view: &CellView| view.promised_bytes as f64 / view.limit_bytes(overcommit).max(1) as f64;
+    let found = roomy
+        .iter()
+        .copied()
+        .filter(|at| spread(at) == best && cells[*at].0.starting < starts_per_cell)
+        .min_by(|a, b| {
+            let rank = |at: usize| {
+                let view = &cells[at].0;
+                let near = mates.contains_key(&view.cell) && share(view) < 0.8;
+                (!zone_is_near(cells, &view.place.zone), !near)
+            };
+            let (one, other) = (&cells[*a].0, &cells[*b].0);
+            rank(*a)
+                .cmp(&rank(*b))
+                .then(share(one).total_cmp(&share(other)))
+                .then(one.load.total_cmp(&other.load))
+                .then(one.cell.cmp(&other.cell))
+        })?;
+    let (view, crowd) = &mut cells[found];
+    *crowd += 1;
+    view.starting += 1;
+    view.promised_bytes += bytes;
+    view.promised_count += 1;
+    Some(view.cell)
+}
+
+/// Six cells of a thousand are looked at for an instance; more when some start too many already.
+#[test]
+fn an_instance_costs_a_few_looks_however_many_cells_there_are() {
+    let looks = |count: u16| {
+        let cells = (0..count).map(|n| {
+            let mut random = [0; 10];
+            random[..2].copy_from_slice(&n.to_be_bytes());
+            CellView { cell: CellId::mint(1, random), ..cell(1, ["a", "b", "c"][usize::from(n) % 3]) }
+        });
+        let index = CellIndex::of(cells, 1.0, NOW_MS);
+        let mut placer = Placer::new(&index, rules(""));
+        assert_eq!(place_all(&mut placer, 50, GIB).len(), 50);
+        placer.looks()
+    };
+    assert_eq!(looks(100), looks(10_000));
+    assert!(looks(10_000) <= 50 * 2 + 3, "{}", looks(10_000));
+}
+
+#[test]
+fn a_change_of_one_cell_and_passing_time_are_seen_without_looking_at_the_others() {
+    let mut index = CellIndex::of([cell(1, "a"), cell(2, "a")], 1.0, NOW_MS);
+    let place = |index: &CellIndex| Placer::new(index, rules("")).place(GIB, &[]);
+    let (one, two) = (cell(1, "a").cell, cell(2, "a").cell);
+    assert_eq!(place(&index), Ok(one));
+    index.set(CellView { promised_bytes: GIB, ..cell(1, "a") });
+    assert_eq!(place(&index), Ok(two));
+    index.set(CellView { cordoned: true, ..cell(2, "a") });
+    assert_eq!(place(&index), Ok(one));
+    index.set(CellView { heard_ms: NOW_MS + 1, ..cell(2, "a") });
+    index.set_time(NOW_MS + LIVE_MS);
+    assert_eq!(place(&index), Ok(two));
+    index.set(CellView { promised_bytes: 2 * GIB, heard_ms: NOW_MS + 1, ..cell(2, "a") });
+    assert_eq!(place(&index), Ok(one), "still heard");
+    index.set_time(NOW_MS + LIVE_MS + 1);
+    assert_eq!(place(&index), Ok(two), "the other has been silent for too long");
+    index.remove(two);
+    assert_eq!(place(&index), Err(NoPlace::AllClosed));
+    index.set(CellView { heard_ms: NOW_MS + LIVE_MS, ..cell(1, "b") });
+    assert_eq!(place(&index), Ok(one), "heard again, and in another zone");
 }
 
 /// Cells in up to three zones, with room of their own and instances of others.
@@ -189,6 +286,42 @@ proptest! {
             prop_assert_eq!(got.len(), placed.len());
             let full = matches!(after, Err(NoPlace::NoMemory { most_bytes }) if most_bytes < GIB / 2);
             prop_assert!(full, "{:?}", after);
+        }
+    }
+
+    #[test]
+    fn an_index_that_was_changed_bit_by_bit_places_like_a_look_at_all_cells(
+        zones in proptest::collection::vec((0_u8..3, 0_u64..12, 0_u64..12), 1..12),
+        odd in proptest::collection::vec((any::<prop::sample::Index>(), 0_u8..6), 0..12),
+        near in proptest::collection::vec(any::<prop::sample::Index>(), 0..3),
+        crowds in proptest::collection::vec(any::<prop::sample::Index>(), 0..5),
+        count in 1_usize..40,
+    ) {
+        let mut cells = cells_of(&zones);
+        let mut index = CellIndex::of(cells.iter().cloned(), 1.5, NOW_MS);
+        for (at, what) in odd {
+            let view = &mut cells[at.index(zones.len())];
+            match what {
+                0 => view.cordoned = !view.cordoned,
+                1 => view.heard_ms = NOW_MS - LIVE_MS - 1,
+                2 => view.starting += 1,
+                3 => view.ports = 3,
+                4 => view.load = 0.5,
+                _ => view.place.zone = "d".into(),
+            }
+            index.set(view.clone());
+        }
+        let mates = near.iter().map(|at| (cells[at.index(zones.len())].cell, 1)).collect();
+        let mut placer = Placer::new(&index, PlacingRules { mates: &mates, starts_per_cell: 4, ..rules("") });
+        let mut plain: Vec<(CellView, u32)> = cells.into_iter().map(|view| (view, 0)).collect();
+        for at in &crowds {
+            let (view, crowd) = &mut plain[at.index(zones.len())];
+            *crowd += 1;
+            placer.note(view.cell);
+        }
+        for _ in 0..count {
+            let plainly = place_plainly(&mut plain, GIB / 2, 1.5, 4, &mates);
+            prop_assert_eq!(placer.place(GIB / 2, &[]).ok(), plainly);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::input::{Life, PlanAction};
 use super::plan::{Aim, Work};
 use super::standing::{is_lost, report_of};
+use std::collections::HashSet;
 use towpath_types::spec::{Assignment, Wanted};
 
 /// A cell that does not take notice of a drain is waited for so many times as long as a drain may last.
@@ -51,13 +52,14 @@ impl Work<'_> {
 
     /// Sets instances on lost cells aside, so that others take their places. Those that were to go anyway are gone.
     pub(super) fn set_lost_aside(&mut self) {
-        let lost: Vec<Assignment> =
-            self.status.assignments.iter().filter(|a| is_lost(self.input, a.cell)).cloned().collect();
+        let all = std::mem::take(&mut self.status.assignments);
+        let (lost, here): (Vec<_>, Vec<_>) = all.into_iter().partition(|a| is_lost(self.input, a.cell));
+        self.status.assignments = here;
         for assignment in lost {
             if assignment.wanted == Wanted::Drain {
-                self.remove(assignment.instance, LOST);
+                let instance = assignment.instance;
+                self.actions.push(PlanAction::Remove { instance, why: LOST.to_owned() });
             } else {
-                self.status.assignments.retain(|a| a.instance != assignment.instance);
                 self.lost.push(assignment);
             }
         }
@@ -65,11 +67,15 @@ impl Work<'_> {
 
     /// Takes back those that nothing has taken the place of: their cell may return, and then they still run.
     pub(super) fn keep_unreplaced(&mut self, aim: &Aim) {
+        if self.lost.is_empty() {
+            return;
+        }
+        let mut numbers: HashSet<u32> = self.status.assignments.iter().map(|a| a.ordinal).collect();
         let mut missing = (aim.count as usize).saturating_sub(self.running().len());
         for assignment in std::mem::take(&mut self.lost) {
-            let number_is_free = self.status.assignments.iter().all(|a| a.ordinal != assignment.ordinal);
-            if missing > 0 && number_is_free {
+            if missing > 0 && !numbers.contains(&assignment.ordinal) {
                 missing -= 1;
+                numbers.insert(assignment.ordinal);
                 self.status.assignments.push(assignment);
             } else {
                 self.actions.push(PlanAction::Remove { instance: assignment.instance, why: LOST.to_owned() });

@@ -1,11 +1,12 @@
 //! Rule 6: missing instances are added, broken ones of the right version replaced, at a bounded rate.
 
-use super::plan::{Aim, Work};
+use super::plan::{Aim, Numbers, Work};
 use super::standing::Standing;
 use super::version::memory_of;
 use crate::placement::{NoPlace, Placer, PlacingRules};
+use std::collections::HashSet;
 use towpath_types::spec::{Assignment, InstanceVersion, Replacements, Wanted};
-use towpath_types::{ByteSize, CellId};
+use towpath_types::{ByteSize, CellId, InstanceId};
 
 impl<'a> Work<'a> {
     /// Adds what is missing.
@@ -40,11 +41,14 @@ impl<'a> Work<'a> {
         if now + replacing < wanted {
             self.wake_soon();
         }
-        let whys = std::iter::repeat_n((false, why), now)
-            .chain(std::iter::repeat_n((true, "another one's cell is lost"), replacing));
-        for (replaces_lost, why) in whys {
-            if !self.place_one(&mut placer, version, &[], replaces_lost, why) {
-                return;
+        for (replaces_lost, count, why) in
+            [(false, now, why), (true, replacing, "another one's cell is lost")]
+        {
+            let mut numbers = self.numbers(replaces_lost);
+            for _ in 0..count {
+                if !self.place_one(&mut placer, version, &[], &mut numbers, why) {
+                    return;
+                }
             }
         }
     }
@@ -76,7 +80,8 @@ impl<'a> Work<'a> {
         }
         // Replace first, so that a want of room leaves things as they are.
         let why = if standing == Standing::Broken { "one is broken" } else { "one stays unhealthy" };
-        if !self.place_one(&mut placer, version, &[assignment.cell], false, why) {
+        let mut numbers = self.numbers(false);
+        if !self.place_one(&mut placer, version, &[assignment.cell], &mut numbers, why) {
             return;
         }
         if standing == Standing::Broken {
@@ -112,7 +117,6 @@ impl<'a> Work<'a> {
             input.cells,
             PlacingRules {
                 region: &input.spec.region,
-                overcommit: input.policy.overcommit,
                 starts_per_cell: input.policy.starts_per_cell,
                 mates: input.mates,
             },
@@ -126,8 +130,9 @@ impl<'a> Work<'a> {
             }
         }
         // What this plan has removed is not running any more when the new one starts.
+        let left: HashSet<InstanceId> = self.status.assignments.iter().map(|a| a.instance).collect();
         for before in &self.input.status.assignments {
-            if !self.status.assignments.iter().any(|a| a.instance == before.instance) {
+            if !left.contains(&before.instance) {
                 placer.release(before.cell, memory_of(self.input.status, &before.version));
             }
         }
@@ -140,13 +145,13 @@ impl<'a> Work<'a> {
         placer: &mut Placer<'_>,
         version: InstanceVersion,
         avoid: &[CellId],
-        replaces_lost: bool,
+        numbers: &mut Numbers,
         why: &str,
     ) -> bool {
         let bytes = memory_of(&self.status, &version);
         match placer.place(bytes, avoid) {
             Ok(cell) => {
-                self.assign(cell, version, replaces_lost, why);
+                self.assign(cell, version, numbers, why);
                 true
             }
             Err(NoPlace::Busy) => {

@@ -1,7 +1,7 @@
 //! What a rollout is planned from, and what comes out.
 
 use super::RolloutPolicy;
-use crate::placement::CellView;
+use crate::placement::CellIndex;
 use crate::placement::starts::StartBudget;
 use std::collections::{BTreeMap, BTreeSet};
 use towpath_types::spec::{GroupSpec, GroupStatus, InstanceSettings, InstanceVersion, ReleaseSpec};
@@ -71,7 +71,7 @@ pub struct GroupInput<'a> {
     /// Reports of instances of this group.
     pub observed: &'a BTreeMap<InstanceId, Observed>,
     /// Cells that have been heard.
-    pub cells: &'a [CellView],
+    pub cells: &'a CellIndex,
     /// Instances per cell that the lane's other groups have there.
     pub mates: &'a BTreeMap<CellId, u32>,
     /// Instances of this group that were promised more than their cells have: another planner did not know of them.

@@ -2,7 +2,7 @@
 
 use super::input::{GroupInput, GroupPlan, PlanAction};
 use super::standing::{Standing, find_standing, is_draining};
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use towpath_types::spec::{Assignment, GroupStatus, InstanceVersion, Replacements, Wanted};
 use towpath_types::{CellId, InstanceId};
 
@@ -34,6 +34,24 @@ pub(super) struct Aim {
     pub(super) version: Option<InstanceVersion>,
     /// Count.
     pub(super) count: u32,
+}
+
+/// Free numbers in a group, lowest first, as long as no instance leaves it.
+pub(super) struct Numbers {
+    /// Whether they are for those that replace instances on lost cells.
+    replaces_lost: bool,
+    taken: HashSet<u32>,
+    next: u32,
+}
+
+impl Numbers {
+    fn take(&mut self) -> u32 {
+        while self.taken.contains(&self.next) {
+            self.next += 1;
+        }
+        self.next += 1;
+        self.next - 1
+    }
 }
 
 /// A plan in the making.
@@ -163,12 +181,23 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Adds an instance.
-    pub(super) fn assign(&mut self, cell: CellId, version: InstanceVersion, replaces_lost: bool, why: &str) {
+    /// Numbers that are free for new instances.
+    pub(super) fn numbers(&self, replaces_lost: bool) -> Numbers {
         // The number of one on a lost cell is taken by what replaces it, and by nothing else.
         let kept = self.lost.iter().filter(|_| !replaces_lost);
-        let taken: BTreeSet<u32> = self.status.assignments.iter().chain(kept).map(|a| a.ordinal).collect();
-        let ordinal = (0..).find(|ordinal| !taken.contains(ordinal)).unwrap_or_default();
+        let taken = self.status.assignments.iter().chain(kept).map(|a| a.ordinal).collect();
+        Numbers { replaces_lost, taken, next: 0 }
+    }
+
+    /// Adds an instance.
+    pub(super) fn assign(
+        &mut self,
+        cell: CellId,
+        version: InstanceVersion,
+        numbers: &mut Numbers,
+        why: &str,
+    ) {
+        let (ordinal, replaces_lost) = (numbers.take(), numbers.replaces_lost);
         let instance = InstanceId::mint(self.input.now_ms, self.mint());
         self.status.assignments.push(Assignment {
             instance,

@@ -130,7 +130,7 @@ impl Excess {
         };
         let mut named: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for (assignment, standing) in own {
-            let view = input.cells.iter().find(|view| view.cell == assignment.cell);
+            let view = input.cells.get(assignment.cell);
             let name = view.map_or(("", ""), |view| (view.place.region.as_str(), view.place.zone.as_str()));
             let next = named.len();
             let zone = *named.entry(name).or_insert(next);
@@ -142,7 +142,12 @@ impl Excess {
             }
             *found.cells.entry(assignment.cell).or_default() += 1;
             found.zone_of.insert(assignment.cell, zone);
-            found.left.push((assignment.clone(), *standing, zone, view.is_none_or(|view| view.is_open())));
+            found.left.push((
+                assignment.clone(),
+                *standing,
+                zone,
+                view.is_none_or(|view| input.cells.is_open(view)),
+            ));
         }
         found
     }

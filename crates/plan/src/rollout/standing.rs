@@ -1,7 +1,6 @@
 //! How an instance stands in a rollout.
 
 use super::input::{GroupInput, Life, Observed};
-use crate::placement::LIVE_MS;
 use towpath_types::CellId;
 use towpath_types::spec::Assignment;
 
@@ -67,9 +66,9 @@ pub(super) fn find_standing(input: &GroupInput<'_>, assignment: &Assignment) -> 
 /// Whether a cell is lost: silent for so long that its instances are replaced. One that says that it leaves has ended them
 /// already.
 pub(super) fn is_lost(input: &GroupInput<'_>, cell: CellId) -> bool {
-    match input.cells.iter().find(|view| view.cell == cell) {
+    match input.cells.get(cell) {
         Some(view) if view.leaving => true,
-        Some(view) => view.silent_ms >= input.policy.lost_ms,
+        Some(view) => input.cells.silent_ms(view) >= input.policy.lost_ms,
         // Never heard: judged by how long there was an ear for it.
         None => input.listening_ms >= input.policy.lost_ms,
     }
@@ -77,10 +76,10 @@ pub(super) fn is_lost(input: &GroupInput<'_>, cell: CellId) -> bool {
 
 /// Whether the instances of a cell are to run elsewhere.
 pub(super) fn is_draining(input: &GroupInput<'_>, cell: CellId) -> bool {
-    input.cells.iter().any(|view| view.cell == cell && view.draining)
+    input.cells.get(cell).is_some_and(|view| view.draining)
 }
 
 /// Whether a cell speaks at the moment.
 pub(super) fn is_live(input: &GroupInput<'_>, cell: CellId) -> bool {
-    input.cells.iter().any(|view| view.cell == cell && view.silent_ms <= LIVE_MS)
+    input.cells.get(cell).is_some_and(|view| input.cells.is_live(view))
 }

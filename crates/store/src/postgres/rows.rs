@@ -174,14 +174,16 @@ pub(super) async fn list(pool: &Pool, query: &Query) -> Result<Page, StoreError>
 
 /// The feed after a revision.
 pub(super) async fn changes(pool: &Pool, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
-    // The join keeps the order of the feed only if it is asked for at the end.
+    // The join keeps the order of the feed only if it is asked for at the end. What is not told is not looked up either.
+    let audit = Kind::Audit.as_str();
     let sql = format!(
         "SELECT m.revision, m.compacted, c.revision, c.kind, c.org, c.space, c.name, {COLUMNS}
          FROM towpath.meta m
          LEFT JOIN towpath.changes c ON c.revision > $1 AND c.revision <=
            (SELECT max(revision) FROM
              (SELECT revision FROM towpath.changes WHERE revision > $1 ORDER BY revision LIMIT $2) page)
-         LEFT JOIN towpath.resources r USING (kind, org, space, name)
+         LEFT JOIN towpath.resources r ON r.kind = nullif(c.kind, '{audit}')
+           AND r.org = c.org AND r.space = c.space AND r.name = c.name
          ORDER BY c.revision, c.ord"
     );
     let most = if limit == 0 { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) };

@@ -214,9 +214,11 @@ pub(super) fn changes(
     if after.0 < compacted || after.0 > meta(&snapshot, "revision")? {
         return Err(StoreError::Compacted { after, oldest: Revision(compacted + 1) });
     }
+    let audit = Kind::Audit.as_str();
     let sql = format!(
         "SELECT {COLUMNS}, c.revision, c.kind, c.org, c.space, c.name
-         FROM changes c LEFT JOIN resources r USING (kind, org, space, name)
+         FROM changes c LEFT JOIN resources r ON r.kind = nullif(c.kind, '{audit}')
+           AND r.org = c.org AND r.space = c.space AND r.name = c.name
          WHERE c.revision > ?1 AND c.revision <=
            (SELECT max(revision) FROM (SELECT revision FROM changes WHERE revision > ?1 ORDER BY revision LIMIT ?2))
          ORDER BY c.revision, c.ord"

@@ -3,7 +3,8 @@
 use crate::rig::{Rig, app, commit, delete, put, until, write};
 use serde_json::json;
 use towpath_store::{Expect, StoreError};
-use towpath_types::Revision;
+use towpath_types::resource::Key;
+use towpath_types::{Kind, Revision};
 
 pub(crate) async fn the_feed_has_whole_revisions_in_order(rig: &impl Rig) {
     let store = rig.open().await;
@@ -36,6 +37,18 @@ pub(crate) async fn the_feed_has_whole_revisions_in_order(rig: &impl Rig) {
         assert_eq!(paged, all);
     }
     assert_eq!(store.changes(Revision(10), 1).await.unwrap(), []);
+}
+
+pub(crate) async fn the_feed_names_entries_of_the_audit_log_without_their_content(rig: &impl Rig) {
+    let store = rig.open().await;
+    let entry = Key { kind: Kind::Audit, ..app("entry") };
+    let writes = vec![put(&app("a"), Expect::Absent, 1), put(&entry, Expect::Absent, 2)];
+    commit(&*store, writes).await.unwrap();
+    let changes = store.changes(Revision(0), 0).await.unwrap();
+    let seen: Vec<_> =
+        changes.into_iter().map(|change| (change.key, change.record.map(|r| r.spec))).collect();
+    assert_eq!(seen, [(app("a"), Some(json!(1))), (entry.clone(), None)]);
+    assert_eq!(store.get(&entry).await.unwrap().map(|record| record.spec), Some(json!(2)));
 }
 
 pub(crate) async fn the_feed_shows_the_newest_content(rig: &impl Rig) {

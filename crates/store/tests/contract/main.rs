@@ -59,6 +59,7 @@ contract! {
     reads::lists_are_ordered_filtered_and_paged,
     feed::the_feed_has_whole_revisions_in_order,
     feed::the_feed_shows_the_newest_content,
+    feed::the_feed_names_entries_of_the_audit_log_without_their_content,
     feed::an_old_feed_is_compacted,
     feed::a_reader_ahead_of_the_store_is_told_so,
     feed::the_watch_follows_commits,

@@ -3,6 +3,7 @@
 use super::Cache;
 use crate::core::keys::GroupRef;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use towpath_plan::placement::find_overpromised;
 use towpath_plan::rollout::{memory_of, stays};
 use towpath_types::cell::CellSpec;
@@ -17,6 +18,22 @@ impl Cache {
     /// Cells of which something is wanted.
     pub fn cells(&self) -> BTreeMap<CellId, CellSpec> {
         self.read(|inner| inner.cells.clone())
+    }
+
+    /// Cells of which something else is wanted, or promised, since this was called last.
+    pub(crate) fn take_changed_cells(&self) -> BTreeSet<CellId> {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut inner.changed_cells)
+    }
+
+    /// What is wanted of a cell, the memory that was promised to its instances, and how many these are.
+    pub(crate) fn promises_on(&self, cell: CellId) -> (CellSpec, u64, u32) {
+        self.read(|inner| {
+            let spec = inner.cells.get(&cell).cloned().unwrap_or_default();
+            let set = inner.by_cell.get(&cell);
+            let count = set.map_or(0, |set| u32::try_from(set.instances.len()).unwrap_or(u32::MAX));
+            (spec, set.map_or(0, |set| set.memory), count)
+        })
     }
 
     /// Memory promised to a cell's instances, bytes.
@@ -49,8 +66,7 @@ impl Cache {
                 return BTreeSet::new();
             };
             let mut promised = BTreeMap::new();
-            let names: BTreeSet<&GroupRef> = set.instances.values().collect();
-            for group in names.into_iter().filter_map(|name| inner.groups.get(name)) {
+            for group in set.groups().into_iter().filter_map(|name| inner.groups.get(name)) {
                 let here = |a: &&towpath_types::spec::Assignment| a.cell == cell && stays(&group.status, a);
                 for assignment in group.status.assignments.iter().filter(here) {
                     promised.insert(assignment.instance, memory_of(&group.status, &assignment.version));

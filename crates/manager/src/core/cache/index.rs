@@ -20,7 +20,7 @@ pub(super) struct Index {
     pub(super) groups: BTreeMap<GroupRef, CachedGroup>,
     pub(super) releases: HashMap<Key, CachedRelease>,
     pub(super) by_cell: HashMap<CellId, CellSet>,
-    pub(super) by_instance: HashMap<InstanceId, GroupRef>,
+    pub(super) by_instance: HashMap<InstanceId, Arc<GroupRef>>,
     /// Groups per lane, base lanes left out.
     pub(super) by_lane: HashMap<(SpaceRef, LaneName), BTreeSet<GroupRef>>,
     /// Tokens by their hash.
@@ -36,18 +36,37 @@ pub(super) struct Index {
     pub(super) unreadable: BTreeSet<GroupRef>,
     /// Revision at which the cache was loaded whole.
     pub(super) floor: Revision,
+    /// Cells of which something else is wanted, or promised, since [`Cache::take_changed_cells`](super::Cache) was asked last.
+    pub(super) changed_cells: BTreeSet<CellId>,
+}
+
+/// An instance's place in the cache.
+#[derive(Debug, Clone)]
+pub(super) struct Placed {
+    pub(super) group: Arc<GroupRef>,
+    /// Where its assignment is in the group's status.
+    pub(super) at: usize,
+    /// Revision with which it came.
+    pub(super) since: Revision,
 }
 
 /// What one cell has.
 #[derive(Debug, Default)]
 pub(super) struct CellSet {
-    pub(super) instances: BTreeMap<InstanceId, GroupRef>,
+    pub(super) instances: BTreeMap<InstanceId, Placed>,
     /// Last revision that changed it.
     pub(super) changed: Revision,
     /// Memory promised to its instances, bytes.
     pub(super) memory: u64,
     /// The part of it that is promised to instances which are to stay.
     pub(super) staying: u64,
+}
+
+impl CellSet {
+    /// The groups that are here.
+    pub(super) fn groups(&self) -> BTreeSet<&GroupRef> {
+        self.instances.values().map(|placed| &*placed.group).collect()
+    }
 }
 
 impl Index {
@@ -121,6 +140,7 @@ impl Index {
 
     fn apply_cell(&mut self, key: &Key, record: Option<Arc<Record>>) {
         let Ok(cell) = key.name.parse::<CellId>() else { return };
+        self.changed_cells.insert(cell);
         match record.and_then(typed::<CellSpec>) {
             Some(typed) => drop(self.cells.insert(cell, typed.spec.clone())),
             None => drop(self.cells.remove(&cell)),
@@ -143,12 +163,15 @@ impl Index {
     fn apply_group(&mut self, key: &Key, record: Option<Arc<Record>>, revision: Revision) {
         let Some(name) = GroupRef::of_key(key) else { return };
         self.unreadable.remove(&name);
+        let mut since = HashMap::new();
         if let Some(old) = self.groups.remove(&name) {
             for assignment in &old.status.assignments {
                 self.by_instance.remove(&assignment.instance);
+                self.changed_cells.insert(assignment.cell);
                 let set = self.by_cell.entry(assignment.cell).or_default();
                 set.changed = revision.max(set.changed);
-                if set.instances.remove(&assignment.instance).is_some() {
+                if let Some(placed) = set.instances.remove(&assignment.instance) {
+                    since.insert((assignment.cell, assignment.instance), placed.since);
                     let memory = memory_of(&old.status, &assignment.version);
                     set.memory = set.memory.saturating_sub(memory);
                     if stays(&old.status, assignment) {
@@ -164,11 +187,17 @@ impl Index {
             self.unreadable.insert(name);
             return;
         };
-        for assignment in &new.status.assignments {
-            self.by_instance.insert(assignment.instance, name.clone());
+        let shared = Arc::new(name.clone());
+        for (at, assignment) in new.status.assignments.iter().enumerate() {
+            self.by_instance.insert(assignment.instance, shared.clone());
+            self.changed_cells.insert(assignment.cell);
             let set = self.by_cell.entry(assignment.cell).or_default();
+            // The feed may show a later write of another group before this one: a cell that was told that set does not
+            // have this instance yet.
+            let fresh = if set.changed > revision { Revision(set.changed.0 + 1) } else { revision };
             set.changed = revision.max(set.changed);
-            set.instances.insert(assignment.instance, name.clone());
+            let since = since.get(&(assignment.cell, assignment.instance)).copied().unwrap_or(fresh);
+            set.instances.insert(assignment.instance, Placed { group: shared.clone(), at, since });
             let memory = memory_of(&new.status, &assignment.version);
             set.memory += memory;
             if stays(&new.status, assignment) {

@@ -1,5 +1,4 @@
 use super::*;
-use towpath_plan::rollout::RolloutPolicy;
 use towpath_types::spec::GroupStatus;
 
 fn cell() -> CellId {
@@ -19,7 +18,7 @@ fn plan_of(instances: &[u8]) -> GroupPlan {
 #[test]
 fn a_plan_that_is_not_committed_gives_everything_back_and_one_that_is_still_starts() {
     let clock = Arc::new(Clock::start());
-    let ledger = PlacingLedger::new(&RolloutPolicy::default().start_limits(), clock);
+    let ledger = PlacingLedger::new(&RolloutPolicy::default(), clock);
     let first = ledger.begin().reserve(&plan_of(&[1, 2]));
     let second = ledger.begin().reserve(&plan_of(&[3]));
     assert_eq!(ledger.begin().starting(cell()), 3);

@@ -1,7 +1,7 @@
 //! What was heard, as it is kept.
 
-use super::{AnnounceChange, HeardCell, HeardInstance, LIVE_MS, SETTLE_MS, STALL_MS};
-use std::collections::{BTreeMap, HashMap};
+use super::{AnnounceChange, HeardCell, InstanceNews, LIVE_MS, SETTLE_MS, STALL_MS};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use towpath_plan::placement::starts::START_MS;
 use towpath_types::{CellId, GatewayId, InstanceId};
@@ -50,6 +50,8 @@ pub(super) struct Entries {
     pub(super) looked_ms: u64,
     /// When listening began, in time without suspension.
     pub(super) listening_since_ms: Option<u64>,
+    /// Cells of which something was heard, or that were forgotten, since [`SoftState::take_changed`] was asked last.
+    pub(super) changed: BTreeSet<CellId>,
 }
 
 impl Entries {
@@ -74,7 +76,8 @@ impl Entries {
         self.looked_ms = time;
         let here = || self.cells.values().filter(|entry| !entry.announce.leaving);
         if here().all(|entry| time.saturating_sub(entry.at_ms) > LIVE_MS) {
-            for entry in self.cells.values_mut().filter(|entry| !entry.announce.leaving) {
+            for (cell, entry) in self.cells.iter_mut().filter(|(_, entry)| !entry.announce.leaving) {
+                self.changed.insert(*cell);
                 let silent = time.saturating_sub(LIVE_MS + 1);
                 entry.at_ms = entry.at_ms.saturating_add(passed).min(silent);
             }
@@ -92,18 +95,24 @@ impl Entries {
         self.listening_since_ms.is_some_and(|since| time.saturating_sub(since) >= SETTLE_MS)
     }
 
-    pub(super) fn find_instance(&self, instance: InstanceId, time: u64) -> Option<HeardInstance> {
+    /// What is known of an instance; `settled` is of this moment.
+    pub(super) fn find_instance(
+        &self,
+        instance: InstanceId,
+        time: u64,
+        settled: bool,
+    ) -> Option<InstanceNews<'_>> {
         let cell = *self.by_instance.get(&instance)?;
         let entry = self.cells.get(&cell)?;
         let (at, since) = *entry.since.get(&instance)?;
-        let report = entry.announce.instances.get(at)?.clone();
+        let report = entry.announce.instances.get(at)?;
         let wanted = Heard { incarnation: entry.announce.incarnation, seq: since };
-        let heard = self.settled(time)
+        let heard = settled
             && self
                 .live_gateways(time)
                 .all(|gateway| gateway.heard.get(&cell).is_some_and(|heard| *heard >= wanted));
         let in_flight = self.live_gateways(time).filter_map(|gateway| gateway.draining.get(&instance)).sum();
-        Some(HeardInstance { cell, silent_ms: time.saturating_sub(entry.at_ms), report, heard, in_flight })
+        Some(InstanceNews { cell, silent_ms: time.saturating_sub(entry.at_ms), report, heard, in_flight })
     }
 }
 
@@ -151,6 +160,7 @@ impl Entries {
         let starting = u32::try_from(starting).unwrap_or(u32::MAX);
         let announce = Arc::new(announce);
         self.cells.insert(cell, CellEntry { announce, at_ms: time, since, loss_told: false, starting });
+        self.changed.insert(cell);
         change
     }
 }

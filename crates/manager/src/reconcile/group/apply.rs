@@ -4,11 +4,11 @@ use crate::core::Core;
 use crate::core::cache::CachedGroup;
 use crate::core::keys::GroupRef;
 use crate::error::CommitError;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use towpath_plan::rollout::{GroupPlan, PlanAction};
 use towpath_store::{Expect, Fence, Write};
-use towpath_types::spec::{Assignment, GroupStatus};
-use towpath_types::{CellId, Revision};
+use towpath_types::spec::{Assignment, GroupStatus, Wanted};
+use towpath_types::{CellId, InstanceId, Revision};
 use towpath_wire::cell::CellPoke;
 use towpath_wire::{encode, subject};
 
@@ -52,12 +52,16 @@ pub(crate) async fn poke(core: &Core, cell: CellId, revision: Revision) {
 
 /// Cells whose part of the group differs.
 fn find_concerned(before: &GroupStatus, after: &GroupStatus) -> BTreeSet<CellId> {
-    let only_in = |a: &GroupStatus, b: &GroupStatus| -> Vec<CellId> {
-        let same = |x: &Assignment, y: &Assignment| x.instance == y.instance && x.wanted == y.wanted;
-        let missing = |x: &&Assignment| !b.assignments.iter().any(|y| same(x, y));
-        a.assignments.iter().filter(missing).map(|assignment| assignment.cell).collect()
+    let known = |of: &GroupStatus| -> HashMap<InstanceId, Wanted> {
+        of.assignments.iter().map(|a| (a.instance, a.wanted)).collect()
     };
-    only_in(before, after).into_iter().chain(only_in(after, before)).collect()
+    let only_in = |a: &HashMap<InstanceId, Wanted>, b: &GroupStatus| -> BTreeSet<CellId> {
+        let missing = |x: &&Assignment| a.get(&x.instance).is_none_or(|wanted| *wanted != x.wanted);
+        b.assignments.iter().filter(missing).map(|assignment| assignment.cell).collect()
+    };
+    let mut concerned = only_in(&known(before), after);
+    concerned.extend(only_in(&known(after), before));
+    concerned
 }
 
 /// Logs what was decided and why.

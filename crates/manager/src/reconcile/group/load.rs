@@ -3,12 +3,11 @@
 use crate::core::Core;
 use crate::core::cache::CachedGroup;
 use crate::core::keys::GroupRef;
-use crate::core::placing::Placing;
+use crate::core::soft::InstanceNews;
 use std::collections::{BTreeMap, BTreeSet};
-use towpath_plan::placement::CellView;
 use towpath_plan::placement::starts::StartBudget;
+use towpath_plan::placement::{CellIndex, CellView};
 use towpath_plan::rollout::{GroupInput, Life, Observed, find_version};
-use towpath_types::cell::Scheduling;
 use towpath_types::spec::{InstanceSettings, InstanceVersion, ReleaseSpec};
 use towpath_types::{CellId, Generation, InstanceId};
 use towpath_wire::cell::InstanceState;
@@ -35,23 +34,20 @@ pub(super) fn load(core: &Core, name: &GroupRef) -> Option<Loaded> {
     let kept = core.cache.release(&name.app, target.release).map(|release| release.spec.clone());
     let release = kept.or_else(|| group.status.releases.get(&target.release).cloned());
     let ids = group.status.assignments.iter().map(|assignment| assignment.instance);
-    let observed = core
-        .soft
-        .instances(ids)
-        .into_iter()
-        .map(|heard| {
-            let observed = Observed {
-                cell: heard.cell,
-                life: life_of(heard.report.state),
-                state_ms: heard.report.state_ms.saturating_add(heard.silent_ms),
-                restarts: heard.report.restarts,
-                reason: heard.report.reason,
-                heard: heard.heard,
-                in_flight: heard.in_flight,
-            };
-            (heard.report.instance, observed)
-        })
-        .collect();
+    let observe = |news: InstanceNews<'_>| {
+        let report = news.report;
+        let observed = Observed {
+            cell: news.cell,
+            life: life_of(report.state),
+            state_ms: report.state_ms.saturating_add(news.silent_ms),
+            restarts: report.restarts,
+            reason: report.reason.clone(),
+            heard: news.heard,
+            in_flight: news.in_flight,
+        };
+        (report.instance, observed)
+    };
+    let observed = core.soft.read_instances(ids, observe).into_iter().collect();
     Some(Loaded {
         app_generation: app.map_or(Generation(0), |app| app.record.generation),
         group,
@@ -68,7 +64,7 @@ impl Loaded {
     pub(super) fn input<'a>(
         &'a self,
         core: &'a Core,
-        cells: &'a [CellView],
+        cells: &'a CellIndex,
         concerns: &'a Concerns,
         budget: StartBudget,
     ) -> GroupInput<'a> {
@@ -100,49 +96,16 @@ pub(super) struct Concerns {
 }
 
 /// Gathers what other groups mean for this one.
-pub(super) fn load_concerns(core: &Core, name: &GroupRef, loaded: &Loaded, cells: &[CellView]) -> Concerns {
+pub(super) fn load_concerns(core: &Core, name: &GroupRef, loaded: &Loaded, cells: &CellIndex) -> Concerns {
     let mine: BTreeSet<CellId> = loaded.group.status.assignments.iter().map(|a| a.cell).collect();
-    let limit = |view: &CellView| view.limit_bytes(core.settings.rollout.overcommit);
-    let overpromised = cells
-        .iter()
-        .filter(|view| mine.contains(&view.cell) && view.promised_bytes > limit(view))
+    let limit = |view: &CellView| view.limit_bytes(cells.overcommit());
+    let overpromised = mine
+        .into_iter()
+        .filter_map(|cell| cells.get(cell))
+        .filter(|view| view.promised_bytes > limit(view))
         .flat_map(|view| core.cache.overpromised(view.cell, limit(view)))
         .collect();
     Concerns { mates: core.cache.lane_mates(name), overpromised }
-}
-
-/// All cells that have been heard, with what is wanted of them and what is promised to their instances.
-pub(super) fn load_cells(core: &Core, placing: &mut Placing<'_>) -> Vec<CellView> {
-    let (promised, counts) = (core.cache.promised_memory(), core.cache.promised_counts());
-    let wanted = core.cache.cells();
-    core.soft
-        .cells()
-        .into_iter()
-        .map(|heard| {
-            let announce = &heard.announce;
-            let stored = promised.get(&announce.cell).copied().unwrap_or_default();
-            let count = counts.get(&announce.cell).copied().unwrap_or_default();
-            let taken = placing.reserved(announce.cell);
-            let spec = wanted.get(&announce.cell);
-            let scheduling = spec.map(|spec| spec.scheduling).unwrap_or_default();
-            CellView {
-                cell: announce.cell,
-                place: announce.place.clone(),
-                silent_ms: heard.silent_ms,
-                // What the store says counts; a cell's own word is only an echo of it.
-                cordoned: scheduling == Scheduling::Cordoned,
-                draining: scheduling == Scheduling::Draining,
-                leaving: announce.leaving,
-                memory_bytes: announce.memory_bytes,
-                overcommit: spec.and_then(|spec| spec.overcommit),
-                starting: placing.starting(announce.cell).max(heard.starting),
-                promised_bytes: stored.saturating_add(taken.bytes),
-                ports: announce.ports.unwrap_or(u32::MAX),
-                promised_count: count.saturating_add(taken.count),
-                load: f64::from(announce.host.cpu.max(announce.host.mem)),
-            }
-        })
-        .collect()
 }
 
 fn life_of(state: InstanceState) -> Life {

@@ -12,6 +12,7 @@ pub(crate) use apply::poke;
 
 use super::Mailboxes;
 use crate::core::Core;
+use crate::core::cache::CachedGroup;
 use crate::core::keys::GroupRef;
 use std::time::Duration;
 use towpath_bus::BusState;
@@ -20,6 +21,11 @@ use towpath_types::spec::{GroupStatus, LastFailure, RolloutPhase};
 
 /// Pause after a commit that failed for a while.
 const RETRY: Duration = Duration::from_millis(500);
+
+/// Pause between two writes of nothing but progress, milliseconds for each instance.
+const PROGRESS_MS: u64 = 5;
+/// The longest such pause, milliseconds.
+const MOST_PROGRESS_MS: u64 = 10_000;
 
 /// Looks at one group once; says when to look again at the latest.
 pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef) -> Option<Duration> {
@@ -55,6 +61,9 @@ pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef
     if plan.status == group.status {
         return Some(wake);
     }
+    if let Some(pause) = find_pause(core.now_ms(), &group, &plan.status) {
+        return Some(wake.min(pause));
+    }
     let applied = apply::apply(core, fence, &name, &group, plan).await;
     drop(pass);
     match applied {
@@ -69,6 +78,20 @@ pub(crate) async fn reconcile(core: &Core, mailboxes: &Mailboxes, name: GroupRef
             Some(Duration::from_millis(20))
         }
     }
+}
+
+/// How long to wait before a status is written that tells people nothing but how far a rollout is; `None` = it is written now.
+/// Each instance that becomes ready changes that text, and each write costs as much as the group is large.
+fn find_pause(now_ms: u64, group: &CachedGroup, after: &GroupStatus) -> Option<Duration> {
+    let before = &group.status;
+    if after.phase != before.phase || after.code != before.code {
+        return None;
+    }
+    let instances = u64::try_from(after.assignments.len()).unwrap_or(u64::MAX);
+    let pause = instances.saturating_mul(PROGRESS_MS).min(MOST_PROGRESS_MS);
+    let since = now_ms.saturating_sub(group.record.updated_ms);
+    let told = GroupStatus { message: before.message.clone(), ..after.clone() };
+    (since < pause && told == *before).then(|| Duration::from_millis(pause - since))
 }
 
 /// While nothing can be done: looked at again after a while, not all groups in one instant when it can be done again.
@@ -87,7 +110,7 @@ fn note_failure(now_ms: u64, before: &GroupStatus, after: &mut GroupStatus) {
 /// A plan with what it was made from.
 struct Planned<'a> {
     plan: GroupPlan,
-    group: crate::core::cache::CachedGroup,
+    group: CachedGroup,
     /// Memory of new instances that is not in the cache yet; given back when dropped.
     reservation: crate::core::placing::Reservation<'a>,
 }
@@ -97,9 +120,10 @@ fn plan_next<'a>(core: &'a Core, name: &GroupRef) -> Option<Planned<'a>> {
     let loaded = load::load(core, name)?;
     // Under one lock, so that two groups do not both take the last room of a cell.
     let mut placing = core.placing.begin();
-    let cells = load::load_cells(core, &mut placing);
-    let concerns = load::load_concerns(core, name, &loaded, &cells);
-    let plan = plan_group(&loaded.input(core, &cells, &concerns, placing.budget()));
+    placing.refresh(core);
+    let (budget, cells) = (placing.budget(), placing.cells());
+    let concerns = load::load_concerns(core, name, &loaded, cells);
+    let plan = plan_group(&loaded.input(core, cells, &concerns, budget));
     let reservation = placing.reserve(&plan);
     Some(Planned { plan, group: loaded.group, reservation })
 }

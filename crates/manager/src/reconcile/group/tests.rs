@@ -8,9 +8,9 @@ use std::sync::Arc;
 use towpath_bus::{Bus, MemoryBus, Subscription};
 use towpath_store::{Expect, Fence, ManagerRow, Query, SqliteStore, Store, Transaction, Write};
 use towpath_types::load::HostLoad;
-use towpath_types::spec::{GroupStatus, RolloutPhase};
+use towpath_types::spec::{Assignment, GroupStatus, InstanceVersion, RolloutPhase, Wanted};
 use towpath_types::{
-    AppRef, CellId, Digest, ErrorCode, Incarnation, LaneName, ManagerId, Place, Revision, SpaceRef,
+    AppRef, CellId, Digest, ErrorCode, Incarnation, LaneName, ManagerId, Place, Record, Revision, SpaceRef,
 };
 use towpath_wire::cell::{CellAnnounce, CellPoke};
 use towpath_wire::{decode, subject};
@@ -264,4 +264,78 @@ async fn two_groups_do_not_take_the_same_last_room() {
     assert_eq!(second.plan.status.assignments.len(), 0);
     drop(first);
     assert_eq!(plan_next(&table.core, &other).unwrap().plan.status.assignments.len(), 2, "given back");
+}
+
+#[tokio::test]
+async fn a_plan_looks_at_the_cells_of_which_something_has_changed_and_at_no_others() {
+    let table = Table::new().await;
+    let other = |n: u16| {
+        let mut random = [0; 10];
+        random[..2].copy_from_slice(&n.to_be_bytes());
+        CellId::mint(2, random)
+    };
+    for n in 0..1_000 {
+        table.core.soft.hear_cell(CellAnnounce { cell: other(n), ..announce() });
+    }
+    let looked = || {
+        let mut placing = table.core.placing.begin();
+        placing.refresh(&table.core);
+        placing.refreshed()
+    };
+    assert_eq!(looked(), 1_000);
+    table.reconcile().await;
+    table.see().await;
+    // Those of the two instances: their memory was taken, and is in the store now.
+    assert!(looked() <= 1_004, "{}", looked());
+    let before = looked();
+    for _ in 0..20 {
+        table.reconcile().await;
+    }
+    assert_eq!(looked(), before);
+    table.core.soft.hear_cell(CellAnnounce { cell: other(7), seq: 2, ..announce() });
+    assert_eq!(looked(), before + 1);
+}
+
+#[test]
+fn progress_of_a_large_group_is_written_now_and_then_and_everything_else_at_once() {
+    let group = |instances: usize, updated_ms: u64| -> CachedGroup {
+        let version =
+            InstanceVersion { release: Digest::from_bytes([1; 32]), settings: Digest::from_bytes([2; 32]) };
+        let assignment = Assignment {
+            instance: towpath_types::InstanceId::mint(1, [1; 10]),
+            cell: cell(),
+            ordinal: 0,
+            version,
+            wanted: Wanted::Run,
+            since_ms: 0,
+            drain_ms: None,
+        };
+        let status = GroupStatus { assignments: vec![assignment; instances], ..GroupStatus::default() };
+        let spec = json!({"app": "shop", "lane": "base", "count": 2, "release": Digest::from_bytes([1; 32])});
+        let record = Record {
+            id: String::new(),
+            key: GroupRef::new(AppRef::new(&SpaceRef::first(), "shop".parse().unwrap()), LaneName::base())
+                .key(),
+            generation: Default::default(),
+            revision: Revision(1),
+            created_ms: 0,
+            updated_ms,
+            spec: spec.clone(),
+            status: json!(null),
+        };
+        let spec = serde_json::from_value(spec).unwrap();
+        Arc::new(crate::core::cache::Typed { record: Arc::new(record), spec, status })
+    };
+    let large = group(1_000, 10_000);
+    let progress = GroupStatus { message: "5 of 1000 ready".into(), ..large.status.clone() };
+    assert_eq!(find_pause(11_000, &large, &progress), Some(Duration::from_secs(4)));
+    assert_eq!(find_pause(15_000, &large, &progress), None, "long enough");
+    let small = group(3, 10_000);
+    let told = GroupStatus { message: "1 of 3 ready".into(), ..small.status.clone() };
+    assert_eq!(find_pause(10_015, &small, &told), None);
+    let waiting = GroupStatus { phase: RolloutPhase::Waiting, ..progress.clone() };
+    assert_eq!(find_pause(11_000, &large, &waiting), None, "people wait for it");
+    let mut fewer = progress;
+    fewer.assignments.pop();
+    assert_eq!(find_pause(11_000, &large, &fewer), None, "cells wait for it");
 }

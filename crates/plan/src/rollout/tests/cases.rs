@@ -306,7 +306,7 @@ fn silence_before_there_was_an_ear_for_it_proves_nothing() {
         release: Some(Box::leak(Box::new(super::world::release_spec()))),
         status: &world.status,
         observed: Box::leak(Box::default()),
-        cells: &[],
+        cells: Box::leak(Box::new(crate::placement::CellIndex::new(2.0))),
         mates: Box::leak(Box::default()),
         overpromised: Box::leak(Box::default()),
         policy: Box::leak(Box::new(RolloutPolicy::default())),

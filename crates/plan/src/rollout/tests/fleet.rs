@@ -1,8 +1,8 @@
 //! Many groups on many cells, placed by one manager: the loss of a zone, and its return.
 
 use super::world::{release, release_spec};
-use crate::placement::CellView;
 use crate::placement::starts::StartLedger;
+use crate::placement::{CellIndex, CellView};
 use crate::rollout::{
     GroupInput, Life, Observed, PlanAction, RolloutPolicy, find_version, memory_of, plan_group,
 };
@@ -26,6 +26,8 @@ struct Fleet {
     now_ms: u64,
     begun_ms: u64,
     views: Vec<CellView>,
+    /// The same, brought up to date by what changes.
+    cells: CellIndex,
     up: Vec<bool>,
     told_ms: Vec<u64>,
     /// Per cell: what runs there, and since when.
@@ -51,7 +53,7 @@ impl Fleet {
             CellView {
                 cell: CellId::mint(1, random),
                 place: Place { region: "r".into(), zone: (n % 3).to_string(), node: n.to_string() },
-                silent_ms: 0,
+                heard_ms: now_ms,
                 cordoned: false,
                 draining: false,
                 leaving: false,
@@ -89,6 +91,7 @@ impl Fleet {
             told_ms: vec![now_ms; views.len()],
             running: vec![BTreeMap::new(); views.len()],
             index: views.iter().enumerate().map(|(index, view)| (view.cell, index)).collect(),
+            cells: CellIndex::of(views.iter().cloned(), policy.overcommit, now_ms),
             views,
             groups: (0..groups).map(group).collect(),
             ledger: StartLedger::new(&policy.start_limits(), now_ms),
@@ -122,9 +125,11 @@ impl Fleet {
             self.told_ms[index] = now;
         }
         for (view, told) in self.views.iter_mut().zip(&self.told_ms) {
-            view.silent_ms = self.now_ms - told;
+            view.heard_ms = *told;
             view.starting = self.ledger.starting(view.cell, self.now_ms);
+            self.cells.set(view.clone());
         }
+        self.cells.set_time(self.now_ms);
         for index in 0..self.groups.len() {
             if self.groups[index].due_ms <= self.now_ms {
                 self.plan(index);
@@ -171,7 +176,7 @@ impl Fleet {
             release: Some(&release_spec()),
             status: &group.status,
             observed: &observed,
-            cells: &self.views,
+            cells: &self.cells,
             mates: &BTreeMap::new(),
             overpromised: &BTreeSet::new(),
             policy: &self.policy,
@@ -194,6 +199,7 @@ impl Fleet {
             }
         }
         for view in &self.views {
+            self.cells.set(view.clone());
             assert!(view.promised_bytes <= view.memory_bytes, "over the memory limit");
             assert!(view.starting <= self.policy.starts_per_cell, "too many starts at once");
         }

@@ -1,7 +1,7 @@
 //! A small deterministic world: cells that run what they are told, gateways that hear them with delay.
 
-use crate::placement::CellView;
 use crate::placement::starts::StartBudget;
+use crate::placement::{CellIndex, CellView};
 use crate::rollout::{
     GroupInput, GroupPlan, Life, Observed, PlanAction, RolloutPolicy, find_version, memory_of, plan_group,
 };
@@ -199,7 +199,7 @@ impl World {
             .map(|cell| CellView {
                 cell: cell.id,
                 place: Place { region: "r".into(), zone: cell.zone.to_string(), node: cell.id.to_string() },
-                silent_ms: self.now_ms - cell.told_ms,
+                heard_ms: cell.told_ms,
                 cordoned: cell.cordoned,
                 draining: cell.draining,
                 leaving: false,
@@ -244,7 +244,8 @@ impl World {
     pub(super) fn plan(&mut self) -> GroupPlan {
         let (version, settings) = find_version(&self.spec, &BTreeMap::new());
         let entropy = u128::from(self.rng.next()) << 64 | u128::from(self.rng.next());
-        let (observed, cells) = (self.observed(), self.views());
+        let (observed, views) = (self.observed(), self.views());
+        let cells = CellIndex::of(views, self.policy.overcommit, self.now_ms);
         let plan = plan_group(&GroupInput {
             now_ms: self.now_ms,
             listening_ms: self.now_ms - 900_000,
