@@ -76,7 +76,7 @@ where
 pub(crate) async fn every_kind_comes_back_as_it_was(rig: &impl Rig) {
     let store = rig.open().await;
     let store = &*store;
-    let quota = Quota { memory: Some(ByteSize(u64::MAX / 4)), lanes: Some(0), ..Quota::default() };
+    let quota = Quota { memory: Some(ByteSize((1 << 53) - 1)), lanes: Some(0), ..Quota::default() };
     keeps(store, key_in(Kind::Org, None, None, "acme"), OrgSpec { quota }).await;
     keeps(store, key_in(Kind::Space, Some("acme"), None, "test"), SpaceSpec::default()).await;
     let hash = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdA$aGFzaA";
