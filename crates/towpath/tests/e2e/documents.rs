@@ -254,8 +254,12 @@ fn assert_manifest(dir: &Path, name: &str, text: &str, what: &str) {
 fn assert_settings(dir: &Path, text: &str, what: &str) {
     let file = dir.join("settings.toml");
     std::fs::write(&file, text).unwrap();
+    // The files that the documents name are opened by the check.
+    let pair = towpath_testkit::tls::Authority::new().issue(&["localhost"]);
+    std::fs::write(dir.join("cert.pem"), pair.certificate).unwrap();
+    std::fs::write(dir.join("key.pem"), pair.key).unwrap();
     let mut check = command(dir);
-    check.args(["up", "--check", "--config"]).arg(&file);
+    check.current_dir(dir).args(["up", "--check", "--config"]).arg(&file);
     let output = run(check);
     assert_eq!(output.code, 0, "{what}: {output:#?}");
 }
