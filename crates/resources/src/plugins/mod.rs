@@ -2,7 +2,7 @@
 //! the registry below only when the gateway runs it.
 //!
 //! **To add one**: a file with `Config` (`Deserialize`, `JsonSchema`, `deny_unknown_fields`, documented fields with their
-//! ranges and defaults) and its [`Settings`], and a line in [`registry!`]'s list with its name and APISIX's priority.
+//! ranges and defaults) and its [`Settings`], and a line in `registry!`'s list with its name and APISIX's priority.
 
 mod meta;
 mod read;
