@@ -184,7 +184,8 @@ pub struct SyncPage {
     /// [`PlainSecrets`] of the page's instances, sealed for the one who asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parcel: Option<Parcel>,
-    /// Instances whose secrets cannot be given, with the reason for people. One that runs goes on.
+    /// Instances whose secrets cannot be given, with the reason for people. One that runs goes on. One that is here but not
+    /// in `instances` does not fit into a message, so no cell was ever told of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub withheld: BTreeMap<InstanceId, String>,
 }

@@ -142,6 +142,7 @@ pub(crate) async fn put_app(
             created = present.is_none();
             let before = present.and_then(|present| present.spec::<AppSpec>().ok());
             let env = replaced(before.as_ref().map(|spec| &spec.env), body.env.clone())?;
+            state.has_room(before.as_ref().map(|spec| &spec.env), &env)?;
             let spec = AppSpec { env, upstream: body.upstream.clone() };
             let mut writes = vec![state.put(keys::app_key(&app), expect, &spec)];
             if created && !is_new {
@@ -179,9 +180,11 @@ pub(crate) async fn patch_app(
             let mut before: AppSpec = present.spec().map_err(|_| super::view::unreadable(present))?;
             let removed =
                 |name: &String| patch.0.get("env").and_then(|env| env.get(name)) == Some(&Value::Null);
+            let whole = before.env.clone();
             before.env.retain(|name, value| value.plain().is_some() || !removed(name));
             let body: AppBody = merged(&plain_document(&before), &patch.0)?;
             let env = replaced(Some(&before.env), body.env)?;
+            state.has_room(Some(&whole), &env)?;
             Ok(vec![state.put(present.key.clone(), expect, &AppSpec { env, upstream: body.upstream })])
         })
         .await?;

@@ -7,7 +7,7 @@ use super::problem::{FieldError, Outcome};
 use super::validate;
 use super::view::sees_env;
 use crate::operations::{Given, GivenSecret};
-use crate::vault::given_place;
+use crate::vault::{Sizes, given_place};
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -179,6 +179,12 @@ pub(crate) fn replaced(present: Option<&Env>, sent: BTreeMap<String, String>) ->
 }
 
 impl ApiState {
+    /// Whether an environment is not too large after a change.
+    pub(crate) fn has_room(&self, before: Option<&Env>, after: &Env) -> Outcome<()> {
+        let before = Sizes::of(&self.core, before.unwrap_or(&Env::new()));
+        Ok(before.may_become(&Sizes::of(&self.core, after))?)
+    }
+
     /// What was sent, with secrets sealed: all that are said to be, and all that are already.
     pub(crate) fn given(
         &self,
@@ -186,6 +192,10 @@ impl ApiState {
         present: Option<&Env>,
         body: EnvBody,
     ) -> Outcome<BTreeMap<String, Option<Given>>> {
+        // It is decided when the change is made, but here a client is told at once.
+        let before = Sizes::of(&self.core, present.unwrap_or(&Env::new()));
+        let values = body.0.iter().map(|(name, value)| (name, value.as_ref().map(AsRef::as_ref)));
+        before.may_become(&before.with(values))?;
         let is_secret =
             |name: &str| present.is_some_and(|env| env.get(name).is_some_and(|v| v.secret().is_some()));
         let given = |name: &str, value: GivenBody| -> Outcome<Given> {

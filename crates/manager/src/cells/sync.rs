@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use towpath_bus::{BusError, Message};
+use towpath_bus::{BusError, MAX_PAYLOAD, Message};
 use towpath_telemetry::SeldomHere;
 use towpath_types::{InstanceId, Revision};
 use towpath_wire::cell::{InstanceSpec, SyncPage, SyncRequest};
@@ -71,18 +71,60 @@ async fn answer(core: &Core, message: Message) {
     // Another manager may have told the cell something newer: an older set must not come behind it. Without a store nobody
     // can tell anything newer.
     core.catch_up().await;
-    let (mut page, with_secrets) = find_page(core, &request);
-    if secrets::pack(core, &request, &mut page, &with_secrets).is_err() {
+    let Ok(page) = make_page(core, &request) else {
         tracing::debug!(cell = %request.cell, "another manager has the keys; the cell will ask again");
         return;
-    }
-    if let Err(error) = core.bus.publish(&reply, encode(&page).into()).await {
-        tracing::debug!(cell = %request.cell, %error, "an answer to a cell was not sent");
+    };
+    match core.bus.publish(&reply, page.into()).await {
+        Err(error @ BusError::TooLarge(_)) => {
+            tracing::error!(cell = %request.cell, %error, "a cell cannot be told what it should run");
+        }
+        Err(error) => tracing::debug!(cell = %request.cell, %error, "an answer to a cell was not sent"),
+        Ok(()) => {}
     }
 }
 
-/// The page that a request asks for, and those in it that have secrets.
-fn find_page(core: &Core, request: &SyncRequest) -> (SyncPage, Vec<WithSecrets>) {
+/// The page that a request asks for, as it is sent: as many instances as fit into a message. One that is too large for a
+/// message by itself is left out, so that all others of the cell go on.
+fn make_page(core: &Core, request: &SyncRequest) -> Result<Vec<u8>, secrets::Elsewhere> {
+    let (mut most, mut withheld) = (PAGE_INSTANCES, BTreeMap::new());
+    loop {
+        let (mut page, with_secrets) = find_page(core, request, most, &withheld);
+        secrets::pack(core, request, &mut page, &with_secrets)?;
+        let encoded = encode(&page);
+        if encoded.len() <= MAX_PAYLOAD {
+            return Ok(encoded);
+        }
+        // What the values of secrets take is known only now.
+        match page.instances.as_slice() {
+            [] => return Ok(encoded),
+            [alone] => {
+                let InstanceSpec { instance, app, lane, .. } = alone;
+                static TOLD: SeldomHere = SeldomHere::new();
+                if let Some(more) = TOLD.now() {
+                    let bytes = encoded.len();
+                    tracing::error!(%instance, %app, %lane, bytes, "an instance's settings are too large for a message; make its environment smaller{more}");
+                }
+                withheld.insert(*instance, too_large());
+            }
+            several => most = several.len() / 2,
+        }
+    }
+}
+
+fn too_large() -> String {
+    format!(
+        "what it is to run with is larger than the {MAX_PAYLOAD} bytes of a message; make its environment smaller"
+    )
+}
+
+/// The page that a request asks for, with so many instances at most, and those in it that have secrets.
+fn find_page(
+    core: &Core,
+    request: &SyncRequest,
+    most: usize,
+    withheld: &BTreeMap<InstanceId, String>,
+) -> (SyncPage, Vec<WithSecrets>) {
     let cursor = request.cursor.as_deref().and_then(parse_cursor);
     let after = cursor.map(|(_, instance)| instance);
     let (changed, found) = core.cache.cell_instances(request.cell, after, PAGE_INSTANCES);
@@ -105,10 +147,12 @@ fn find_page(core: &Core, request: &SyncRequest) -> (SyncPage, Vec<WithSecrets>)
     let mut cut = !whole;
     for CellInstance { instance, group, name, at, .. } in found {
         let name = GroupRef::clone(&name);
-        if let Some(spec) = find_instance(instance, &group, &name, at) {
+        if let Some(why) = withheld.get(&instance) {
+            page.withheld.insert(instance, why.clone());
+        } else if let Some(spec) = find_instance(instance, &group, &name, at) {
             bytes += serde_json::to_vec(&spec).map_or(0, |text| text.len());
             bytes += if spec.secrets.is_empty() { 0 } else { sealed_bytes(instance, &group) };
-            if bytes > PAGE_BYTES && !page.instances.is_empty() {
+            if !page.instances.is_empty() && (bytes > PAGE_BYTES || page.instances.len() >= most) {
                 cut = true;
                 break;
             }

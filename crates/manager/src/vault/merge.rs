@@ -1,6 +1,6 @@
 //! Setting and removing variables, secret ones among them.
 
-use super::{VaultError, place_of};
+use super::{Sizes, VaultError, place_of};
 use crate::core::Core;
 use crate::operations::Given;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(crate) fn given_place<'a>(app: &'a str, name: &'a str) -> Place<'a> {
 /// Sets and removes variables of a resource (`of`: as in [`towpath_types::secret::SecretVar::of`]).
 ///
 /// What is secret stays secret, whatever sort of value is given, until it is removed. A secret that is set to the value that
-/// it has keeps its version, so that nothing is replaced for it.
+/// it has keeps its version, so that nothing is replaced for it. What becomes too large is refused.
 pub(crate) fn merge_env(
     core: &Core,
     env: &mut Env,
@@ -24,6 +24,10 @@ pub(crate) fn merge_env(
     app: &AppRef,
     changes: &BTreeMap<String, Option<Given>>,
 ) -> Result<(), VaultError> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let before = Sizes::of(core, env);
     for (name, change) in changes {
         let present = env.get(name).and_then(EnvValue::secret);
         let plain = match (change, present) {
@@ -48,5 +52,5 @@ pub(crate) fn merge_env(
             env.insert(name.clone(), EnvValue::Secret(core.seal_variable(of, name, &plain)?));
         }
     }
-    Ok(())
+    before.may_become(&Sizes::of(core, env))
 }

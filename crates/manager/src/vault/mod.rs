@@ -7,10 +7,12 @@
 
 mod merge;
 mod rotation;
+mod size;
 mod tend;
 
 pub(crate) use merge::{given_place, merge_env};
 pub(crate) use rotation::tally;
+pub(crate) use size::Sizes;
 pub(crate) use tend::{add_key, begin, rotated, spawn};
 
 use crate::core::{Core, keys};
@@ -48,18 +50,30 @@ pub enum VaultError {
         #[source]
         source: OpenError,
     },
+    /// An environment would become larger than permitted.
+    #[error("the environment (env) would have {bytes} bytes in JSON; at most {} are permitted", size::MOST)]
+    TooLarge {
+        /// So many bytes.
+        bytes: usize,
+    },
 }
 
 impl VaultError {
     /// The code for clients.
     pub(crate) fn code(&self) -> ErrorCode {
-        ErrorCode::SecretsUnavailable
+        match self {
+            Self::TooLarge { .. } => ErrorCode::Invalid,
+            Self::NotReady(_) | Self::Seal { .. } | Self::Open { .. } => ErrorCode::SecretsUnavailable,
+        }
     }
 }
 
 impl From<VaultError> for crate::api::problem::Problem {
     fn from(error: VaultError) -> Self {
-        Self::new(error.code(), error.to_string())
+        match error {
+            VaultError::TooLarge { .. } => Self::field("env", error.to_string()),
+            error => Self::new(error.code(), error.to_string()),
+        }
     }
 }
 

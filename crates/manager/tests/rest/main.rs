@@ -22,6 +22,7 @@ mod builds;
 mod changes;
 mod client;
 mod conditions;
+mod envsize;
 mod faults;
 mod framing;
 mod identity;
