@@ -44,8 +44,10 @@ pub(crate) struct Entry {
     pub(crate) started: Option<Started>,
     /// Whether it was ready in the present start.
     pub(crate) ready: bool,
-    /// Bytes that its directory took before the present start wrote anything; `None`: nobody looked.
-    #[serde(default)]
+    /// Bytes that its directory took before the present start wrote anything; `None`: nobody looked. What cells wrote as
+    /// `disk_base` was measured without what each inode counts at least: measured anew, or the release's own empty files
+    /// and symlinks would count as the instance's.
+    #[serde(default, rename = "disk_base_with_inodes")]
     pub(crate) disk_base: Option<u64>,
     /// Starts after the first.
     pub(crate) restarts: u32,
@@ -176,6 +178,27 @@ impl LedgerFile {
 mod tests {
     use super::*;
     use towpath_types::Revision;
+
+    #[test]
+    fn what_was_measured_the_old_way_is_measured_anew() {
+        let entry = Entry {
+            spec: crate::plan::tests::spec(1),
+            port: 1,
+            user: None,
+            started: None,
+            ready: true,
+            disk_base: Some(8192),
+            restarts: 0,
+            crashes: 0,
+        };
+        let mut text = serde_json::to_value(&entry).unwrap();
+        assert_eq!(serde_json::from_value::<Entry>(text.clone()).unwrap(), entry);
+        let fields = text.as_object_mut().unwrap();
+        fields.remove("disk_base_with_inodes").unwrap();
+        fields.insert("disk_base".into(), 4096.into());
+        let known = serde_json::from_value::<Entry>(text).unwrap();
+        assert_eq!(known, Entry { disk_base: None, ..entry });
+    }
 
     #[tokio::test]
     async fn it_comes_back_and_a_broken_one_is_put_aside() {
