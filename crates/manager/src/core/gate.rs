@@ -64,11 +64,6 @@ impl Gate {
         Err(wait.max(AGAIN) + inner.pause.mul_f64(fastrand::f64() * 2.0))
     }
 
-    /// Whether the store took no write the last time that one was tried.
-    pub(crate) fn is_shut(&self) -> bool {
-        self.lock().shut_until.is_some()
-    }
-
     /// A write was made.
     pub(crate) fn note_made(&self) {
         let mut inner = self.lock();

@@ -53,6 +53,16 @@ impl Stored {
     }
 }
 
+/// What came of a look at an operation.
+enum Look {
+    /// It was taken up.
+    Taken,
+    /// There was nothing to do, or somebody else does it.
+    Left,
+    /// The store did not take the write.
+    Refused,
+}
+
 /// Starts watching. What was left behind is taken up by [`Operations::resume`] first.
 pub(crate) fn spawn(operations: Arc<Operations>) -> JoinHandle<()> {
     let core = operations.core.clone();
@@ -108,10 +118,11 @@ impl Operations {
         records.retain(|record| !record.status::<OperationStatus>().is_ok_and(|status| is_over(&status)));
         let mut taken = 0;
         for record in records {
-            taken += usize::from(self.look_at(&record).await);
-            if self.core.gate.is_shut() {
+            match self.look_at(&record).await {
+                Look::Taken => taken += 1,
+                Look::Left => {}
                 // One that could not be written says enough about all others; they are looked at again soon.
-                break;
+                Look::Refused => break,
             }
         }
         Ok(taken)
@@ -137,15 +148,15 @@ impl Operations {
         }
     }
 
-    /// Looks at one operation; says whether it was taken up.
-    async fn look_at(self: &Arc<Self>, record: &Record) -> bool {
-        let Some(stored) = Stored::read(record) else { return false };
+    /// Looks at one operation, and takes it up if nobody runs it.
+    async fn look_at(self: &Arc<Self>, record: &Record) -> Look {
+        let Some(stored) = Stored::read(record) else { return Look::Left };
         let id = stored.spec.operation;
         if stored.made_its_change() {
             self.note_change(record);
         }
         if stored.is_ended() || self.is_starting(id) {
-            return false;
+            return Look::Left;
         }
         if let Some(live) = self.find_live(id) {
             if stored.spec.owner != self.core.manager {
@@ -155,21 +166,22 @@ impl Operations {
             } else if let Some(by) = &stored.status.cancel {
                 live.cancel(by);
             }
-            return false;
+            return Look::Left;
         }
         if !self.is_left(&stored).await {
-            return false;
+            return Look::Left;
         }
-        let Some(fence) = self.core.fence() else { return false };
+        let Some(fence) = self.core.fence() else { return Look::Left };
         match self.core.acting(fence, self.claim(stored)).await {
             Ok(Some(claimed)) => {
                 self.resume_one(claimed).await;
-                true
+                Look::Taken
             }
-            Ok(None) => false,
+            Ok(None) => Look::Left,
             Err(error) => {
                 tracing::debug!(operation = %id, %error, "an operation could not be taken up now");
-                false
+                let away = matches!(error, CommitError::Store(StoreError::Unavailable { .. }));
+                if away { Look::Refused } else { Look::Left }
             }
         }
     }

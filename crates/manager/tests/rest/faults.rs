@@ -1,14 +1,14 @@
 //! A store that is gone, a cell that falls silent, a manager that is started again.
 
 use crate::client::{Platform, push_of};
-use crate::fleet::{app, until};
+use crate::fleet::{SOON, app, until};
 use crate::stager::Stager;
 use http::StatusCode;
 use serde_json::json;
 use towpath_manager::core::keys::{self, GroupRef};
-use towpath_store::{Expect, Store, Write};
-use towpath_types::LaneName;
-use towpath_types::spec::{OperationPhase, OperationStatus};
+use towpath_store::{Expect, Store, Transaction, Write};
+use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
+use towpath_types::{LaneName, OperationId};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_store_reads_are_marked_and_changes_have_to_wait() {
@@ -211,4 +211,41 @@ async fn an_operation_that_brings_down_whoever_runs_it_is_given_up() {
     // What comes after it is done.
     platform.stager = Stager::start(&platform.fleet, platform.cell.id, platform.cell_token.clone()).await;
     assert_eq!(platform.push("shop", push_of(source)).await["phase"], "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_an_outage_what_was_left_is_taken_up_behind_what_this_manager_cannot_take() {
+    let platform = Platform::start().await;
+    let source = platform.upload("one").await;
+    platform.push("shop", push_of(source)).await;
+    let done = platform.api().patch("/v1/apps/shop/groups/base", json!({"count": 2})).await;
+    platform.end_of(&done).await;
+    let core = platform.fleet.core();
+    let id = done.json()["id"].as_str().unwrap().parse().unwrap();
+    let mut spec: OperationSpec = core.cache.get(&keys::operation_key(id)).unwrap().spec().unwrap();
+    // The store takes no writes, so this manager knows of no write that was made since.
+    platform.store.set_read_only(true);
+    core.commit(vec![]).await.unwrap_err();
+    let before = platform.store.commits();
+    let (first, second) = (OperationId::mint(1, [1; 10]), OperationId::mint(2, [2; 10]));
+    spec.operation = second;
+    let put = |id: OperationId, spec: serde_json::Value| Write::Put {
+        key: keys::operation_key(id),
+        id: id.to_string(),
+        expect: Expect::Absent,
+        spec: Some(spec),
+        status: Some(json!(OperationStatus::default())),
+    };
+    // Nothing is to be done with the first: a newer version wrote it.
+    let writes = vec![put(first, json!({"newer": true})), put(second, json!(spec))];
+    let left = Transaction { writes, fence: None, idempotency: None };
+    let revision = platform.store.inner().commit(left).await.unwrap().revision;
+    assert!(core.wait_cache(revision, SOON).await);
+    until("it was tried", || platform.store.commits() > before).await;
+    platform.store.set_read_only(false);
+    until("the second is taken up", || {
+        let record = core.cache.get(&keys::operation_key(second)).unwrap();
+        record.spec::<OperationSpec>().unwrap().taken_up == 1
+    })
+    .await;
 }
