@@ -46,8 +46,6 @@ pub struct CellInstance {
     pub name: Arc<GroupRef>,
     /// Where its assignment is in the group's status.
     pub at: usize,
-    /// Revision since which it is known that it should run here.
-    pub since: Revision,
 }
 
 /// What one step of the feed changed.
@@ -234,7 +232,7 @@ impl Cache {
             let found = set.instances.range(range).take(limit).filter_map(|(instance, placed)| {
                 let group = inner.groups.get(&*placed.group)?.clone();
                 let (instance, name) = (*instance, placed.group.clone());
-                Some(CellInstance { instance, group, name, at: placed.at, since: placed.since })
+                Some(CellInstance { instance, group, name, at: placed.at })
             });
             (set.changed.max(inner.floor), found.collect())
         })

@@ -46,8 +46,6 @@ pub(super) struct Placed {
     pub(super) group: Arc<GroupRef>,
     /// Where its assignment is in the group's status.
     pub(super) at: usize,
-    /// Revision with which it came.
-    pub(super) since: Revision,
 }
 
 /// What one cell has.
@@ -163,15 +161,13 @@ impl Index {
     fn apply_group(&mut self, key: &Key, record: Option<Arc<Record>>, revision: Revision) {
         let Some(name) = GroupRef::of_key(key) else { return };
         self.unreadable.remove(&name);
-        let mut since = HashMap::new();
         if let Some(old) = self.groups.remove(&name) {
             for assignment in &old.status.assignments {
                 self.by_instance.remove(&assignment.instance);
                 self.changed_cells.insert(assignment.cell);
                 let set = self.by_cell.entry(assignment.cell).or_default();
                 set.changed = revision.max(set.changed);
-                if let Some(placed) = set.instances.remove(&assignment.instance) {
-                    since.insert((assignment.cell, assignment.instance), placed.since);
+                if set.instances.remove(&assignment.instance).is_some() {
                     let memory = memory_of(&old.status, &assignment.version);
                     set.memory = set.memory.saturating_sub(memory);
                     if stays(&old.status, assignment) {
@@ -192,12 +188,8 @@ impl Index {
             self.by_instance.insert(assignment.instance, shared.clone());
             self.changed_cells.insert(assignment.cell);
             let set = self.by_cell.entry(assignment.cell).or_default();
-            // The feed may show a later write of another group before this one: a cell that was told that set does not
-            // have this instance yet.
-            let fresh = if set.changed > revision { Revision(set.changed.0 + 1) } else { revision };
             set.changed = revision.max(set.changed);
-            let since = since.get(&(assignment.cell, assignment.instance)).copied().unwrap_or(fresh);
-            set.instances.insert(assignment.instance, Placed { group: shared.clone(), at, since });
+            set.instances.insert(assignment.instance, Placed { group: shared.clone(), at });
             let memory = memory_of(&new.status, &assignment.version);
             set.memory += memory;
             if stays(&new.status, assignment) {
