@@ -2,9 +2,18 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// What is counted of an address: it, or an IPv6 address's first 64 bits, since whoever has one has all that begin so.
+pub(crate) fn counted(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        address => address,
+    }
+}
 
 /// Counts attempts in windows that begin with the first one.
 #[derive(Debug)]
@@ -16,7 +25,8 @@ pub(crate) struct Attempts<K> {
 impl<K: Hash + Eq + Clone> Attempts<K> {
     /// The window.
     pub(crate) const WINDOW: Duration = Duration::from_secs(60);
-    /// Keys remembered; beyond it the oldest half is forgotten.
+    /// Keys remembered; beyond it the half with the fewest attempts is forgotten, so that many made-up keys do not push out
+    /// one that somebody goes on trying.
     pub(crate) const KEYS: usize = 4096;
 
     /// Permits so many attempts per window.
@@ -30,10 +40,11 @@ impl<K: Hash + Eq + Clone> Attempts<K> {
         if map.len() >= Self::KEYS && !map.contains_key(key) {
             map.retain(|_, (since, _)| now.duration_since(*since) < Self::WINDOW);
             if map.len() >= Self::KEYS {
-                let mut starts: Vec<Instant> = map.values().map(|(since, _)| *since).collect();
-                starts.sort_unstable();
-                let middle = starts.get(starts.len() / 2).copied().unwrap_or(now);
-                map.retain(|_, (since, _)| *since > middle);
+                let mut counts: Vec<(u32, Instant)> =
+                    map.values().map(|(since, count)| (*count, *since)).collect();
+                counts.sort_unstable();
+                let middle = counts.get(counts.len() / 2).copied().unwrap_or((0, now));
+                map.retain(|_, (since, count)| (*count, *since) > middle);
             }
         }
         let (since, count) = map.entry(key.clone()).or_insert((now, 0));
@@ -85,5 +96,27 @@ mod tests {
             attempts.note(&n, now);
         }
         assert!(attempts.by_key.lock().unwrap().len() <= Attempts::<u32>::KEYS);
+    }
+
+    #[test]
+    fn many_made_up_keys_do_not_reset_one_that_is_tried_again_and_again() {
+        let attempts = Attempts::new(3);
+        let now = Instant::now();
+        for _ in 0..3 {
+            assert_eq!(attempts.note(&u32::MAX, now), None);
+        }
+        for n in 0..20_000 {
+            attempts.note(&n, now + Duration::from_millis(u64::from(n)));
+        }
+        assert!(attempts.used_up(&u32::MAX, now + Duration::from_secs(20)).is_some());
+        assert!(attempts.by_key.lock().unwrap().len() <= Attempts::<u32>::KEYS);
+    }
+
+    #[test]
+    fn an_ipv6_network_counts_as_one_address() {
+        let of = |text: &str| counted(text.parse().unwrap()).to_string();
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!((of("192.0.2.7"), of("::ffff:192.0.2.7")), ("192.0.2.7".into(), "192.0.2.7".into()));
     }
 }

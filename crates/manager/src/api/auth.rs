@@ -7,6 +7,7 @@
 
 use super::ApiState;
 use super::access::{self, Permission, Reach, Scope, Target, Verdict};
+use super::attempts::counted;
 use super::problem::{Outcome, Problem};
 use super::trail::Trail;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
@@ -158,7 +159,7 @@ async fn known(state: &ApiState, address: Option<IpAddr>, presented: Option<Dige
     };
     // Valid tokens are never held back by it, so nobody can lock out a shared address; what it limits is the work and the
     // log that a flood of wrong tokens makes.
-    let failed = || address.and_then(|address| state.failures.note(&address, Instant::now()));
+    let failed = || address.and_then(|address| state.failures.note(&counted(address), Instant::now()));
     found.ok_or_else(|| {
         failed().map_or_else(unauthorized, |pause| {
             Problem::new(ErrorCode::Busy, "too many requests without a valid token from this address")
