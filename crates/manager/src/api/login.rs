@@ -4,6 +4,7 @@
 //! long. Attempts are counted by user and by address, before anything is hashed.
 
 use super::ApiState;
+use super::attempts::counted;
 use super::auth::{self, Caller};
 use super::body::{Checked, Doc};
 use super::lately::Minted;
@@ -28,7 +29,7 @@ const USUAL: Millis = Millis::secs(12 * 3600);
 /// Sessions that one login ends at most; further ones are for the next.
 const MOST_ENDED: usize = 200;
 /// Longest wait for memory to know the user as it was read.
-const CACHE: Duration = Duration::from_secs(2);
+const CACHE: Duration = Duration::from_secs(5);
 /// The longest.
 const LONGEST: Millis = Millis::secs(30 * 24 * 3600);
 
@@ -106,7 +107,8 @@ fn refused() -> Problem {
 impl ApiState {
     /// The user whose password this is.
     async fn verify(&self, user: &str, password: String, source: &str) -> Outcome<(UserName, Record)> {
-        let (hash, from) = (auth::hash(user), auth::hash(source));
+        let address = source.parse().map(|address| counted(address).to_string());
+        let (hash, from) = (auth::hash(user), auth::hash(address.as_deref().unwrap_or(source)));
         let too_many = |pause: Option<Duration>| match pause {
             None => Ok(()),
             Some(pause) => {
@@ -180,27 +182,36 @@ pub(crate) async fn login(
     let expires_ms = state.core.now_ms().saturating_add(body.ttl.unwrap_or(USUAL).0);
     let key = keys::session_key(auth::hash(&token));
     let trail = Trail::new(by(&user), "session.login", &Request::from_parts(parts, ()));
-    // What memory has of the user's other sessions is to be complete.
-    state.core.wait_cache(record.revision, CACHE).await;
-    let made = state
-        .core
-        .update(&record.key, |present| {
+    // What memory has of the user's other sessions is to be complete: each of them was written together with the user.
+    let mut at = record.revision;
+    // Something new, since a write that changes nothing would leave the user at its revision, and logins at the same time
+    // would not see each other.
+    let joined = Some(serde_json::json!({"joined": state.core.mint_record_id()}));
+    let commit = loop {
+        let waits = state.core.wait_cache(at, CACHE).await;
+        let decide = |present: Option<&Record>| {
             // The password is still this one.
             let spec = unchanged(present, &record).ok_or_else(refused)?;
+            at = present.map_or(at, |present| present.revision);
+            if waits && at > state.core.cache.revision() {
+                return Ok(None);
+            }
             let expect = present.map_or(Expect::Absent, |present| Expect::At(present.revision));
             let (id, epoch) = (record.id.clone(), spec.epoch);
             let session = SessionSpec { user: user.clone(), id: id.clone(), epoch, expires_ms };
             let mut writes = vec![
                 state.put(key.clone(), Expect::Absent, &session),
-                Write::Put { key: record.key.clone(), id, expect, spec: None, status: None },
+                Write::Put { key: record.key.clone(), id, expect, spec: None, status: joined.clone() },
             ];
             let entry = trail.of_change(None, &writes).map(|entry| state.audit_write(&entry));
             writes.extend(entry);
             writes.extend(state.surplus(&session));
             Ok::<_, Problem>(Some(writes))
-        })
-        .await?;
-    let commit = made.ok_or_else(refused)?;
+        };
+        if let Some(commit) = state.core.update(&record.key, decide).await? {
+            break commit;
+        }
+    };
     let view = SessionView { user: user.to_string(), token, expires_ms };
     Ok(state.changed((StatusCode::CREATED, Json(view)).into_response(), commit.revision, None, None).await)
 }

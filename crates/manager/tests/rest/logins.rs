@@ -6,6 +6,7 @@ use futures::future::join_all;
 use http::StatusCode;
 use serde_json::json;
 use std::collections::BTreeSet;
+use towpath_store::Query;
 use towpath_types::Kind;
 
 async fn attempt(client: &Client, user: &str, password: &str) -> crate::client::Answer {
@@ -194,4 +195,18 @@ async fn a_password_that_was_set_while_the_old_one_was_looked_at_stays() {
         );
         assert_eq!(own.get("/v1/whoami").await.status, StatusCode::UNAUTHORIZED, "round {round}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manager_whose_news_come_late_gives_a_user_no_further_sessions() {
+    let platform = Platform::start_with(|settings| settings.limits.sessions_per_user = 2).await;
+    user(&platform.api(), "ann").await;
+    login(&platform, "ann", PASSWORD).await;
+    platform.store.silence_watch();
+    let anybody = Client { token: None, ..platform.api() };
+    let answers = join_all((0..3).map(|_| attempt(&anybody, "ann", PASSWORD))).await;
+    assert!(answers.iter().all(|answer| answer.status == StatusCode::CREATED), "{answers:?}");
+    let stored =
+        platform.store.inner().list(&Query { kind: Some(Kind::Session), ..Query::default() }).await.unwrap();
+    assert_eq!(stored.records.len(), 2);
 }
