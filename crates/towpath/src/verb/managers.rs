@@ -49,7 +49,7 @@ async fn list(context: &Context) -> Outcome {
 async fn owner(context: &Context, id: &str) -> Outcome {
     let path = format!("/v1/managers/owner/{}", crate::api::encode(id));
     let owner = context.api.get(&path).await?;
-    if !flag(&owner, "exists") {
+    if !exists(&owner) {
         return Err(Failure::hinted(
             Exit::NotFound,
             format!("there is no {}", text(&owner, "resource")),
@@ -69,6 +69,11 @@ async fn owner(context: &Context, id: &str) -> Outcome {
         text(&owner, "address"),
         text(&owner, "resource")
     ))
+}
+
+/// Whether there is what was asked about. Managers of earlier versions do not say; then there is.
+fn exists(owner: &Value) -> bool {
+    at(owner, "exists").and_then(Value::as_bool).unwrap_or(true)
 }
 
 /// A table of managers.
@@ -110,4 +115,17 @@ fn table(managers: &[Value], format: Format) -> Table {
         table.row(row);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_manager_that_does_not_say_whether_a_resource_exists_means_that_it_does() {
+        assert!(exists(&json!({"resource": "app shop", "exists": true})));
+        assert!(!exists(&json!({"resource": "app shop", "exists": false})));
+        assert!(exists(&json!({"resource": "app shop"})));
+    }
 }
