@@ -52,11 +52,12 @@ impl CellIndex {
         while let Some((heard_ms, cell)) = self.speaking.first().copied()
             && self.now_ms.saturating_sub(heard_ms) > LIVE_MS
         {
+            // Before it is closed, which takes it out, too: else the next one would go with it.
+            self.speaking.pop_first();
             if let Some(view) = self.cells.remove(&cell) {
                 self.close(&view);
                 self.cells.insert(cell, view);
             }
-            self.speaking.pop_first();
         }
     }
 

@@ -225,9 +225,8 @@ impl<'a> Placer<'a> {
             && let Some((_, _, cell)) = walk.next()
         {
             self.looks += 1;
-            let Some(view) = self.index.get(*cell).filter(|_| !self.sites.contains_key(cell)) else {
-                continue;
-            };
+            let usable = |view: &&CellView| !self.sites.contains_key(cell) && self.index.is_open(view);
+            let Some(view) = self.index.get(*cell).filter(usable) else { continue };
             let site = Site::new(view);
             if !site.has_room(self.index.overcommit(), bytes) {
                 continue;

@@ -163,6 +163,7 @@ fn place_plainly(
     overcommit: f64,
     starts_per_cell: u32,
     mates: &BTreeMap<CellId, u32>,
+    now_ms: u64,
 ) -> Option<CellId> {
     let crowd = |cells: &[(CellView, u32)], zone: &str| -> u32 {
         cells.iter().filter(|(view, _)| view.place.zone == zone).map(|(_, crowd)| crowd).sum()
@@ -171,7 +172,7 @@ fn place_plainly(
         cells.iter().any(|(view, _)| view.place.zone == zone && mates.contains_key(&view.cell))
     };
     let closed =
-        |view: &CellView| view.cordoned || view.draining || view.leaving || NOW_MS - view.heard_ms > LIVE_MS;
+        |view: &CellView| view.cordoned || view.draining || view.leaving || now_ms - view.heard_ms > LIVE_MS;
     let has_room = |view: &CellView| {
         view.limit_bytes(overcommit).saturating_sub(view.promised_bytes) >= bytes
             && view.promised_count < view.ports
@@ -247,6 +248,22 @@ fn a_change_of_one_cell_and_passing_time_are_seen_without_looking_at_the_others(
     assert_eq!(place(&index), Ok(one), "heard again, and in another zone");
 }
 
+#[test]
+fn all_cells_that_fell_silent_close_when_time_passes_and_none_beside_them() {
+    let silent = [cell(1, "a"), cell(2, "b"), cell(3, "a")];
+    let live = CellView { heard_ms: NOW_MS + 1, ..cell(4, "c") };
+    let mut index = CellIndex::of(silent.into_iter().chain([live.clone()]), 1.0, NOW_MS);
+    assert_eq!(index.zones().count(), 3);
+    index.set_time(NOW_MS + LIVE_MS + 1);
+    assert_eq!(index.zones().count(), 1, "the orders hold open cells alone");
+    assert!(index.has_open_beside("", cell(1, "a").cell) && !index.has_open_beside("", live.cell));
+    let mut placer = Placer::new(&index, rules(""));
+    assert_eq!(place_all(&mut placer, 9, GIB), vec![live.cell; 4]);
+    index.set_time(NOW_MS + LIVE_MS + 2);
+    assert_eq!(index.zones().count(), 0, "the last one closes in its turn");
+    assert_eq!(Placer::new(&index, rules("")).place(GIB, &[]), Err(NoPlace::AllClosed));
+}
+
 /// Cells in up to three zones, with room of their own and instances of others.
 fn cells_of(zones: &[(u8, u64, u64)]) -> Vec<CellView> {
     let make = |(n, (zone, memory, promised)): (usize, &(u8, u64, u64))| {
@@ -292,13 +309,14 @@ proptest! {
     #[test]
     fn an_index_that_was_changed_bit_by_bit_places_like_a_look_at_all_cells(
         zones in proptest::collection::vec((0_u8..3, 0_u64..12, 0_u64..12), 1..12),
-        odd in proptest::collection::vec((any::<prop::sample::Index>(), 0_u8..6), 0..12),
+        odd in proptest::collection::vec((any::<prop::sample::Index>(), 0_u8..10), 0..16),
         near in proptest::collection::vec(any::<prop::sample::Index>(), 0..3),
         crowds in proptest::collection::vec(any::<prop::sample::Index>(), 0..5),
         count in 1_usize..40,
     ) {
         let mut cells = cells_of(&zones);
         let mut index = CellIndex::of(cells.iter().cloned(), 1.5, NOW_MS);
+        let mut now_ms = NOW_MS;
         for (at, what) in odd {
             let view = &mut cells[at.index(zones.len())];
             match what {
@@ -307,6 +325,13 @@ proptest! {
                 2 => view.starting += 1,
                 3 => view.ports = 3,
                 4 => view.load = 0.5,
+                // Silent for too long a little later, with others or before them.
+                5..=6 => view.heard_ms = NOW_MS - LIVE_MS + u64::from(what),
+                7..=8 => {
+                    now_ms += u64::from(what);
+                    index.set_time(now_ms);
+                    continue;
+                }
                 _ => view.place.zone = "d".into(),
             }
             index.set(view.clone());
@@ -320,7 +345,7 @@ proptest! {
             placer.note(view.cell);
         }
         for _ in 0..count {
-            let plainly = place_plainly(&mut plain, GIB / 2, 1.5, 4, &mates);
+            let plainly = place_plainly(&mut plain, GIB / 2, 1.5, 4, &mates, now_ms);
             prop_assert_eq!(placer.place(GIB / 2, &[]).ok(), plainly);
         }
     }
