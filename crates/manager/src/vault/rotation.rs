@@ -39,14 +39,19 @@ impl Tally {
     }
 }
 
-/// Calls `f` with name and object of each secret variable below `value`.
+/// Calls `f` with name and object of each secret variable below `value`. Variables stand in objects under `env`, wherever
+/// those are; inside one all names are clients' own, and mean nothing here.
 fn each(value: &mut Value, f: &mut impl FnMut(&str, &mut serde_json::Map<String, Value>)) {
     match value {
         Value::Object(fields) => {
             for (name, child) in fields.iter_mut() {
                 match child {
-                    Value::Object(inner) if inner.get("sealed").is_some_and(Value::is_string) => {
-                        f(name, inner)
+                    Value::Object(variables) if name == "env" => {
+                        for (name, variable) in variables.iter_mut() {
+                            if let Value::Object(secret) = variable {
+                                f(name, secret);
+                            }
+                        }
                     }
                     other => each(other, f),
                 }
@@ -227,6 +232,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use towpath_secrets::{Key, Secret};
+    use towpath_types::spec::{AppSpec, GroupStatus, InstanceSettings};
 
     fn record(key: &Key, of: &str) -> Value {
         let sealed = key.seal(place_of(of, "TOKEN"), &Secret::new("hunter2".into())).unwrap();
@@ -259,5 +265,53 @@ mod tests {
         let mut keys = Vec::new();
         keys_in(&value, |id| keys.push(id));
         assert_eq!(keys, [lost.id().clone()]);
+    }
+    #[test]
+    fn no_name_of_a_variable_hides_another() {
+        let (old, new) = (Key::generate().unwrap(), Key::generate().unwrap());
+        let ring = Keyring::new(vec![new.clone(), old.clone()]);
+        let names = ["TOKEN", "env", "of", "sealed", "secret", "settings", "version"];
+        let secret = |name: &str| json!({"sealed": old.seal(place_of("app:a1", name), &Secret::new("hunter2".into())).unwrap(), "of": "app:a1", "version": "v", "set_ms": 1});
+        // Each of them plain in its turn, the others secret.
+        for plain in names {
+            let env: BTreeMap<&str, Value> = names
+                .iter()
+                .map(|name| (*name, if *name == plain { json!("x") } else { secret(name) }))
+                .collect();
+            let settings = InstanceSettings {
+                env: serde_json::from_value(json!(env)).unwrap(),
+                ..InstanceSettings::default()
+            };
+            let (sealed, count) = (settings.env.clone(), names.len() as u64 - 1);
+            let group = GroupStatus {
+                settings: [(towpath_types::Digest::from_bytes([1; 32]), settings)].into(),
+                ..GroupStatus::default()
+            };
+            let app = AppSpec { env: sealed, ..AppSpec::default() };
+            // As an operation holds them.
+            let given: BTreeMap<&str, Value> = env
+                .iter()
+                .map(|(name, value)| {
+                    (
+                        *name,
+                        if value.is_string() {
+                            value.clone()
+                        } else {
+                            json!({"sealed": value["sealed"], "mark": "m"})
+                        },
+                    )
+                })
+                .collect();
+            let input = json!({"verb": "env", "env": given});
+            for mut value in [json!(app), json!(group), json!({"input": input})] {
+                let mut found = 0;
+                keys_in(&value, |id| found += u64::from(id == *old.id()));
+                assert_eq!(found, count, "{plain}: {value}");
+                if value.get("input").is_none() {
+                    assert_eq!(reseal(&mut value, &ring, new.id()), (count, 0), "{plain}");
+                    keys_in(&value, |id| assert_eq!(id, *new.id(), "{plain}"));
+                }
+            }
+        }
     }
 }
