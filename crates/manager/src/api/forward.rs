@@ -190,6 +190,10 @@ async fn deliver(
         if owner == core.manager {
             return Ok(None);
         }
+        // What an owner cannot read is done here: never sent in plain, nor read as something else.
+        if call.sealed.is_some() && !core.reads_sealed(owner) {
+            return Ok(None);
+        }
         // An owner that was told and does not answer may be waiting for gateways; one that is not reached is not.
         let until = if silent { until } else { until.min(started + patience) };
         let left = until.saturating_duration_since(Instant::now());

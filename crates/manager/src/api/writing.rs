@@ -79,16 +79,27 @@ impl FromRequestParts<ApiState> for Conditions {
         conditions.until = parts.extensions.get::<Forwarded>().map(|forwarded| forwarded.until);
         conditions.trail = parts.extensions.get::<Trail>().cloned();
         if let Some(named) = &mut conditions.idempotency {
+            let mut earlier = None;
             named.request = match parts.extensions.get::<SentBody>() {
                 Some(SentBody(body)) if has_password(parts.uri.path()) => {
                     let salt = named.key.clone();
                     Some(state.passwords.digest(&state.core.settings, body.clone(), salt).await?)
                 }
                 // With the key in it, so that equal bodies have no equal digests.
-                Some(SentBody(body)) => Some(request_digest(&state.core, &named.key, body)?),
+                Some(SentBody(body)) => {
+                    // Of a request that was kept before it could be made with the key.
+                    earlier = Some(digest_of([named.key.as_bytes(), body]));
+                    Some(request_digest(&state.core, parts.uri.path(), &named.key, body)?)
+                }
                 None => None,
             };
-            conditions.first = state.core.store.answered(named).await?;
+            conditions.first = match state.core.store.answered(named).await {
+                Err(StoreError::KeyReused) if earlier.is_some() && earlier != named.request => {
+                    let named = Idempotency { request: earlier, ..named.clone() };
+                    state.core.store.answered(&named).await?
+                }
+                answered => answered?,
+            };
         }
         Ok(conditions)
     }
@@ -101,8 +112,8 @@ fn has_password(path: &str) -> bool {
 
 /// By which a repeated request is known. Of a body that may hold a secret the digest is made with a key that the store has in
 /// sealed form alone: a short secret could be guessed by its plain digest.
-fn request_digest(core: &crate::core::Core, key: &str, body: &[u8]) -> Outcome<String> {
-    if crate::vault::may_hold_secret(body) && core.sealing_trouble().is_none() {
+fn request_digest(core: &crate::core::Core, path: &str, key: &str, body: &[u8]) -> Outcome<String> {
+    if !body.is_empty() && crate::vault::may_hold_secret(path) && core.sealing_trouble().is_none() {
         return Ok(core.keyed_digest(&[b"request", key.as_bytes(), body])?);
     }
     Ok(digest_of([key.as_bytes(), body]))

@@ -23,8 +23,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 use towpath_secrets::{Keyring, OpenError, Place, SealError, Secret};
-use towpath_types::ErrorCode;
-use towpath_types::secret::{KeyId, KeyringSpec, Sealed, SecretVar};
+use towpath_types::secret::{KeyId, KeyringSpec, KeyringStatus, Sealed, SecretVar};
+use towpath_types::{ErrorCode, ManagerId};
 
 /// Why a secret could not be sealed or opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -200,10 +200,13 @@ impl Core {
     }
 }
 
-/// Whether a request's body may hold a secret.
-pub(crate) fn may_hold_secret(body: &[u8]) -> bool {
-    const WORD: &[u8] = b"\"secret\"";
-    body.windows(WORD.len()).any(|part| part == WORD)
+/// Whether the body of a request to this path may hold a secret: any that can set variables. What stands in the body does not
+/// tell, as a plain value that is set to a secret variable is one, too. Names are decoded, as the router reads them.
+pub(crate) fn may_hold_secret(path: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let mut parts =
+        path.split('/').map(|part| percent_encoding::percent_decode_str(part).decode_utf8_lossy());
+    parts.nth(2).is_some_and(|part| part == "apps")
 }
 
 impl Core {
@@ -211,10 +214,20 @@ impl Core {
     pub(crate) fn sealed_body(&self, target: &str, body: &str) -> (String, Option<Sealed>) {
         let place = Place { kind: "call", id: target, name: "body" };
         let seal = || self.seal_secret(place, &Secret::new(body.to_owned())).ok();
-        match may_hold_secret(body.as_bytes()).then(seal).flatten() {
+        match (!body.is_empty() && may_hold_secret(target)).then(seal).flatten() {
             Some(sealed) => (String::new(), Some(sealed)),
             None => (body.to_owned(), None),
         }
+    }
+
+    /// Whether another manager reads sealed bodies: not in the first protocol, nor without the key.
+    pub(crate) fn reads_sealed(&self, manager: ManagerId) -> bool {
+        let Some(record) = self.cache.get(&keys::keyring_key()) else { return false };
+        let (Ok(spec), Ok(status)) = (record.spec::<KeyringSpec>(), record.status::<KeyringStatus>()) else {
+            return false;
+        };
+        let held = status.managers.get(&manager.to_string());
+        self.protocol() >= 2 && held.is_some_and(|keys| keys.contains(&spec.active))
     }
 
     /// The body of a call.
@@ -233,4 +246,21 @@ fn lacks(active: &KeyId) -> String {
     format!(
         "secrets are sealed with key {active}, which this manager's key file lacks; copy the file of a manager that has it"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_says_whether_a_body_may_hold_a_secret() {
+        for path in
+            ["/v1/apps/shop/env", "/v1/apps/shop?org=o", "/v1/%61pps/shop/groups/base", "/v1/apps/a/releases"]
+        {
+            assert!(may_hold_secret(path), "{path}");
+        }
+        for path in ["/v1/lanes/apps", "/v1/space", "/v1/routes?host=/v1/apps/", "/v1/tokens", "/", ""] {
+            assert!(!may_hold_secret(path), "{path}");
+        }
+    }
 }

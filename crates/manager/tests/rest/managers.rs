@@ -25,7 +25,18 @@ struct Pair {
 
 impl Pair {
     async fn start() -> Self {
-        let platform = Platform::start_with(|settings| settings.evict_after_ms = 3_000).await;
+        Self::start_with(false, false).await
+    }
+
+    /// With a key for secrets, or without: the first, and the second.
+    async fn start_with(first: bool, own: bool) -> Self {
+        let platform = Platform::start_with(|settings| {
+            settings.evict_after_ms = 3_000;
+            if first {
+                crate::sealed::with_key(settings);
+            }
+        })
+        .await;
         let dir = tempfile::tempdir().unwrap();
         let store = FaultyStore::new(platform.store.clone());
         let bus = LooseBus::new(platform.fleet.bus.clone());
@@ -33,6 +44,12 @@ impl Pair {
         settings.evict_after_ms = 3_000;
         settings.cell_token_file = Some(dir.path().join("cell-token"));
         std::fs::write(dir.path().join("cell-token"), &platform.cell_token).unwrap();
+        let key = dir.path().join("secrets.key");
+        if first && own {
+            std::fs::copy(platform.fleet.dir.path().join("secrets.key"), &key).unwrap();
+        }
+        settings.secrets_key_file = own.then_some(key);
+        settings.make_secrets_key = own && !first;
         let second = Manager::start(settings, store.clone(), Arc::new(bus.clone())).await.unwrap();
         let pair = Self { platform, second, bus, store, _dir: dir };
         until("they know each other", || {
@@ -108,6 +125,65 @@ async fn a_change_whose_answer_is_lost_is_sent_again_and_made_once() {
     let record = pair.platform.store.get(&keys::app_key(&app(&name))).await.unwrap().unwrap();
     assert_eq!(record.generation.0, 2, "it was done once");
     assert_eq!(changed.etag(), format!("\"{}\"", record.revision));
+}
+
+/// How many managers say that they have the active key.
+async fn holders(pair: &Pair) -> usize {
+    let record = pair.platform.store.get(&keys::keyring_key()).await.unwrap();
+    let Some(record) = record else { return 0 };
+    let managers = record.status["managers"].as_object().cloned().unwrap_or_default();
+    managers.values().filter(|keys| keys.as_array().unwrap().contains(&record.spec["active"])).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_may_be_secret_goes_to_its_owner_sealed_however_it_is_written() {
+    let pair = Pair::start_with(true, true).await;
+    until_async("both have the key", async || holders(&pair).await == 2).await;
+    let name = pair.app_of(pair.first());
+    let path = format!("/v1/apps/{name}");
+    assert_eq!(pair.api().put(&path, json!({})).await.status, StatusCode::CREATED);
+    let mut seen = pair.platform.fleet.bus.subscribe(&subject::service("api", pair.first())).await.unwrap();
+    for body in
+        [json!({"TOKEN": {"secret": "hunter2"}}), json!({"TOKEN": "hunter2-2"}), json!({"A": "hunter2"})]
+    {
+        let answer = pair.api().patch(&format!("{path}/env"), body).await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED, "{}", answer.text());
+        pair.platform.end_of(&answer).await;
+        let payload = seen.next().await.unwrap().payload;
+        assert!(!String::from_utf8_lossy(&payload).contains("hunter2"));
+        let call: ApiCall = decode(&payload).unwrap();
+        assert!(call.sealed.is_some() && call.body.is_empty(), "{call:?}");
+    }
+    let env = pair.platform.api().get(&format!("{path}/env")).await.json();
+    assert_eq!((&env["env"]["A"], &env["secrets"]["TOKEN"]["secret"]), (&json!("hunter2"), &json!(true)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_its_owner_has_no_key_for_is_done_where_it_came() {
+    let pair = Pair::start_with(false, true).await;
+    until_async("the second has a key", async || holders(&pair).await == 1).await;
+    let path = format!("/v1/apps/{}", pair.app_of(pair.first()));
+    let mut seen = pair.platform.fleet.bus.subscribe(&subject::service("api", pair.first())).await.unwrap();
+    // The second may not have read what the store says yet; with it known there is no other way for a secret.
+    until_async("secrets can be set", async || {
+        pair.api().get("/v1/secrets").await.json()["ready"] == json!(true)
+    })
+    .await;
+    assert_eq!(pair.api().put(&path, json!({"env": {"A": "hunter2"}})).await.status, StatusCode::CREATED);
+    let answer = pair.api().patch(&format!("{path}/env"), json!({"TOKEN": {"secret": "hunter2"}})).await;
+    assert_eq!(answer.status, StatusCode::ACCEPTED, "{}", answer.text());
+    let env = until_set(&pair, &format!("{path}/env")).await;
+    assert_eq!(env["env"]["A"], "hunter2");
+    let sent = tokio::time::timeout(Duration::from_millis(200), seen.next()).await;
+    assert!(sent.is_err(), "nothing went to the owner");
+}
+
+async fn until_set(pair: &Pair, path: &str) -> Value {
+    until_async("the secret is set", async || {
+        pair.api().get(path).await.json()["secrets"]["TOKEN"]["secret"] == json!(true)
+    })
+    .await;
+    pair.api().get(path).await.json()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

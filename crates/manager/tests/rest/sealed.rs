@@ -1,7 +1,7 @@
 //! Secret variables: sealed in the store, told to nobody but the cell that runs the instance, sealed anew by rotations.
 
 use crate::client::{Answer, Platform, push_of};
-use crate::fleet::{app, until};
+use crate::fleet::{app, until, until_async};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -17,6 +17,9 @@ use towpath_wire::{decode, encode, subject};
 
 /// In no other word of a test.
 const VALUE: &str = "hunter2-s3cr3t-value";
+
+/// What stands before the digest by which a request is known.
+const REQUEST: &str = "\"request\":\"";
 
 /// A manager that has made its key for secrets, and makes further ones itself.
 pub(crate) fn with_key(settings: &mut ManagerSettings) {
@@ -116,7 +119,9 @@ async fn a_secret_is_in_no_answer_and_nowhere_in_the_store_but_reaches_its_insta
     assert_eq!(other.code(), "invalid", "{}", other.text());
     set(&platform, "/v1/apps/shop/groups/base", json!({"env": {"LANES": {"secret": VALUE}}})).await;
     // What is secret stays so, however it is set.
-    let operation = set(&platform, "/v1/apps/shop/env", json!({"TOKEN": format!("{VALUE}-2")})).await;
+    let keyed = platform.api().with("idempotency-key", "k2");
+    let accepted = keyed.patch("/v1/apps/shop/env", json!({"TOKEN": format!("{VALUE}-2")})).await;
+    let operation = platform.end_of(&accepted).await;
     until("the newest instance has them all", || {
         let wanted = [("LANES", VALUE), ("PUSHED", VALUE), ("TOKEN", "hunter2-s3cr3t-value-2")];
         given(&platform) == wanted.map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -147,6 +152,29 @@ async fn a_secret_is_in_no_answer_and_nowhere_in_the_store_but_reaches_its_insta
     assert!(!contains(&bytes, VALUE));
     let plain = Sha256::digest(VALUE.as_bytes());
     assert!(!contains(&bytes, &Digest::from_bytes(plain.into()).hex()));
+    // Requests are known by digests that take a key, not by plain ones, which are hex.
+    let digests: Vec<&[u8]> =
+        bytes.windows(REQUEST.len() + 64).filter_map(|part| part.strip_prefix(REQUEST.as_bytes())).collect();
+    assert!(digests.len() >= 2 && !digests.iter().any(|text| text.iter().all(u8::is_ascii_hexdigit)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_from_before_there_was_a_key_is_known_when_it_comes_again() {
+    let mut platform = Platform::start().await;
+    let body = json!({"env": {"A": "1"}});
+    let first = platform.api().with("idempotency-key", "k1").put("/v1/apps/shop", body.clone()).await;
+    assert_eq!(first.status, StatusCode::CREATED, "{}", first.text());
+    towpath_secrets::create(&platform.fleet.dir.path().join("secrets.key")).unwrap();
+    platform.fleet.restart().await;
+    until_async("it can seal", async || {
+        platform.api().get("/v1/secrets").await.json()["ready"] == json!(true)
+    })
+    .await;
+    let keyed = platform.api().with("idempotency-key", "k1");
+    let again = keyed.put("/v1/apps/shop", body).await;
+    assert_eq!((again.status, again.etag()), (StatusCode::CREATED, first.etag()), "{}", again.text());
+    let other = keyed.put("/v1/apps/shop", json!({"env": {"A": "2"}})).await;
+    assert_eq!(other.code(), "invalid", "{}", other.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
