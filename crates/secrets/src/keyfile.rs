@@ -5,6 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use zeroize::Zeroizing;
 
 /// How a line begins.
@@ -118,13 +120,20 @@ pub fn create(path: &Path) -> Result<Keyring, KeyFileError> {
     Ok(Keyring::new(vec![key]))
 }
 
-/// Puts a new key before the others; the file is whole at any moment.
+/// One key is added at a time in this process.
+static ADDING: Mutex<()> = Mutex::new(());
+
+/// Puts a new key before the others; the file is whole at any moment. Who adds one at the same time waits.
 pub fn prepend(path: &Path) -> Result<Keyring, KeyFileError> {
+    let key = Key::generate().map_err(|_| KeyFileError::NoKey)?;
+    let _turn = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
+    // The directory's lock, as the file itself is replaced; and nothing is left behind. File systems without locks leave it at
+    // the turns of each process.
+    let dir = File::open(parent_of(path)).map_err(io_error(path))?;
+    let _ = dir.lock();
     load(path)?.ok_or_else(|| io_error(path)(io::ErrorKind::NotFound.into()))?;
     let old = Zeroizing::new(fs::read_to_string(path).map_err(io_error(path))?);
-    let key = Key::generate().map_err(|_| KeyFileError::NoKey)?;
-    let new = path.with_extension("new");
-    let _ = fs::remove_file(&new);
+    let new = temporary(path);
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         let owner = fs::metadata(path)?;
@@ -139,15 +148,26 @@ pub fn prepend(path: &Path) -> Result<Keyring, KeyFileError> {
         let _ = fs::remove_file(&new);
         return Err(io_error(path)(error));
     }
-    sync_parent(path);
+    dir.sync_all().map_err(io_error(path))?;
     load(path)?.ok_or_else(|| io_error(path)(io::ErrorKind::NotFound.into()))
+}
+
+/// A name beside the file that nobody else uses.
+fn temporary(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}-{count}.new", std::process::id()));
+    path.with_file_name(name)
+}
+
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// So that the name is there after a power cut, too.
 fn sync_parent(path: &Path) {
-    if let Some(parent) = path.parent()
-        && let Ok(dir) = File::open(parent)
-    {
+    if let Ok(dir) = File::open(parent_of(path)) {
         let _ = dir.sync_all();
     }
 }
@@ -172,6 +192,49 @@ mod tests {
         assert_eq!(again.newest().unwrap().id(), both.newest().unwrap().id());
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn keys_that_are_added_at_the_same_time_are_all_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secrets.key");
+        // What one that was killed has left is in nobody's way.
+        fs::write(dir.path().join("secrets.new"), "").unwrap();
+        fs::write(temporary(&path), "").unwrap();
+        let mut all = vec![create(&path).unwrap().newest().unwrap().id().clone()];
+        let added = std::thread::scope(|scope| {
+            let adds: Vec<_> = (0..8).map(|_| scope.spawn(|| prepend(&path).unwrap())).collect();
+            adds.into_iter().map(|add| add.join().unwrap()).collect::<Vec<_>>()
+        });
+        all.extend(added.iter().map(|ring| ring.newest().unwrap().id().clone()));
+        let ring = load(&path).unwrap().unwrap();
+        assert_eq!(ring.keys().len(), 9);
+        assert!(all.iter().all(|id| ring.find(id).is_some()), "{all:?}");
+        let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), 9, "each was told of the key that it added");
+        let torn = fs::read_to_string(&path).unwrap();
+        assert_eq!(torn.lines().count(), 9);
+    }
+
+    #[test]
+    fn a_key_is_added_only_once_another_process_has_added_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secrets.key");
+        create(&path).unwrap();
+        // As another process would hold it.
+        let held = File::open(dir.path()).unwrap();
+        held.lock().unwrap();
+        std::thread::scope(|scope| {
+            let add = scope.spawn(|| prepend(&path).unwrap());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let other = Key::generate().unwrap();
+            let text = format!("{}{}", *line_of(&other), fs::read_to_string(&path).unwrap());
+            fs::write(&path, text).unwrap();
+            held.unlock().unwrap();
+            let ring = add.join().unwrap();
+            assert_eq!(ring.keys().len(), 3);
+            assert!(ring.find(other.id()).is_some(), "the other's key is kept");
+        });
     }
 
     #[test]

@@ -82,6 +82,8 @@ impl From<VaultError> for crate::api::problem::Problem {
 pub struct Vault {
     file: Option<PathBuf>,
     held: RwLock<Held>,
+    /// Keys are added one after another.
+    adding: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -96,7 +98,7 @@ struct Held {
 impl Vault {
     /// With the keys of this file, once it is read.
     pub(crate) fn new(file: Option<PathBuf>) -> Self {
-        Self { file, held: RwLock::default() }
+        Self { file, ..Self::default() }
     }
 
     /// The keys.

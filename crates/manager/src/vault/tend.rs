@@ -32,8 +32,12 @@ pub(crate) enum TendError {
     Seal(#[from] SealError),
 }
 
-/// The first look, once the hard state is in memory.
+/// The first look, if the hard state is in memory; it comes later otherwise: what the store says of keys has to be known
+/// before one is made.
 pub(crate) async fn begin(core: &Core) {
+    if !is_ready(core) {
+        return;
+    }
     if let Err(error) = tend(core).await {
         tracing::warn!(%error, "secrets cannot be set yet");
     }
@@ -41,6 +45,11 @@ pub(crate) async fn begin(core: &Core) {
     if let (None, Some(spec)) = (key_file, core.keyring()) {
         tracing::error!(key = %spec.active, "the store holds secrets, and this manager has no key file; it can neither set nor hand out any");
     }
+}
+
+/// Whether this manager is a member and knows what the store says.
+fn is_ready(core: &Core) -> bool {
+    core.fence().is_some() && *core.cache_loaded().borrow()
 }
 
 /// Looks again and again. Does nothing where no key file is set.
@@ -58,7 +67,7 @@ pub(crate) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
                 _ = ticks.tick() => {}
                 () = core.stopped() => return,
             }
-            if core.fence().is_none() || !*core.cache_loaded().borrow() {
+            if !is_ready(&core) {
                 continue;
             }
             if let Err(error) = tend(&core).await {
@@ -221,9 +230,14 @@ async fn present_keys(core: &Core, ring: &Keyring) -> Result<(), TendError> {
     Ok(())
 }
 
-/// Makes a new key in the file and reads it.
+/// Makes a new key in the file and reads it, unless one that another request has made waits to become active.
 pub(crate) async fn add_key(core: &Core) -> Result<Arc<Keyring>, String> {
     let Some(file) = core.vault.file.clone() else { return Err("there is no key file".into()) };
+    let _turn = core.vault.adding.lock().await;
+    let ring = core.vault.ring();
+    if ring.newest().map(Key::id) != core.keyring().map(|spec| spec.active).as_ref() {
+        return Ok(ring);
+    }
     let path = file.clone();
     let added = core.settings.file_work(move || towpath_secrets::prepend(&path)).await;
     match added {

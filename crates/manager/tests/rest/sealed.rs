@@ -284,6 +284,19 @@ async fn a_rotation_seals_all_anew_replaces_nothing_and_outlives_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rotations_that_are_asked_for_at_once_add_one_key() {
+    let platform = start().await;
+    let rotate = || async { platform.api().send(Method::POST, "/v1/secrets/rotate", Vec::new()).await };
+    let (a, b, c) = tokio::join!(rotate(), rotate(), rotate());
+    assert!([&a, &b, &c].iter().any(|answer| answer.status == StatusCode::OK), "{}", a.text());
+    let ring = towpath_secrets::load(&platform.fleet.dir.path().join("secrets.key")).unwrap().unwrap();
+    let most = [a, b, c].iter().filter(|answer| answer.status == StatusCode::OK).count();
+    assert!((2..=1 + most).contains(&ring.keys().len()), "none without its rotation");
+    set(&platform, "/v1/apps/shop/env", json!({"TOKEN": {"secret": VALUE}})).await;
+    until("it is given", || given(&platform).len() == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_key_closes_its_apps_alone_and_is_not_replaced() {
     let mut platform = start().await;
     let source = platform.upload("two").await;
