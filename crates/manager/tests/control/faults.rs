@@ -116,15 +116,23 @@ async fn a_manager_starts_without_its_store_and_joins_when_it_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let store = faulty(&dir).await;
     store.set_down(true);
-    let fleet = Fleet::start_with(dir, store.clone(), |_| {}).await;
+    let key = dir.path().join("secrets.key");
+    let fleet = Fleet::start_with(dir, store.clone(), |settings| {
+        settings.secrets_key_file = Some(key.clone());
+        settings.make_secrets_key = true;
+    })
+    .await;
     assert_eq!(fleet.core().fence(), None);
     assert!(!fleet.core().store_is_up());
+    assert!(!key.exists(), "the store may know of another key");
     store.set_down(false);
     until("it joins", || fleet.core().fence().is_some()).await;
     until("the default space is there", || {
         fleet.core().cache.get(&keys::space_key(&SpaceRef::first())).is_some()
     })
     .await;
+    until("it has a key for secrets", || fleet.core().cache.get(&keys::keyring_key()).is_some()).await;
+    assert!(key.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
