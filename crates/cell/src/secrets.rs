@@ -31,6 +31,8 @@ struct Known {
     values: BTreeMap<InstanceId, Values>,
     /// Why there are none.
     withheld: BTreeMap<InstanceId, String>,
+    /// Whether the disk has other values.
+    unsaved: bool,
 }
 
 /// What a manager said of secrets.
@@ -82,7 +84,7 @@ impl Secrets {
     }
 
     /// Takes over what a manager said. `wanted`: all instances that are to run; what is kept of others goes with them.
-    /// Says whether anything is to be saved.
+    /// Says whether anything is to be saved, be it that it could not be before.
     pub(crate) fn take(&self, told: Told, wanted: &BTreeSet<InstanceId>) -> bool {
         self.known(|known| {
             let before: BTreeSet<InstanceId> = known.values.keys().copied().collect();
@@ -91,7 +93,8 @@ impl Secrets {
                 known.values.entry(instance).or_insert(values);
             }
             known.withheld = told.withheld;
-            !before.iter().eq(known.values.keys())
+            known.unsaved |= !before.iter().eq(known.values.keys());
+            known.unsaved
         })
     }
 
@@ -113,12 +116,16 @@ impl Secrets {
         })
     }
 
-    /// Writes it, sealed.
+    /// Writes it, sealed. What could not be written is to be saved yet; without a key it never can be.
     pub(crate) async fn save(&self) -> std::io::Result<()> {
         let this = self.clone();
         let write = move || {
-            let key = this.shared.ring.newest().ok_or_else(|| std::io::Error::other("there is no key"))?;
+            let Some(key) = this.shared.ring.newest() else {
+                this.known(|known| known.unsaved = false);
+                return Err(std::io::Error::other("there is no key"));
+            };
             let sealed = this.known(|known| {
+                known.unsaved = false;
                 let seal = |(instance, values): (&InstanceId, &Values)| {
                     let plain: BTreeMap<&str, &str> =
                         values.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
@@ -127,8 +134,12 @@ impl Secrets {
                     sealed.map(|sealed| (*instance, sealed)).map_err(std::io::Error::other)
                 };
                 known.values.iter().map(seal).collect::<std::io::Result<BTreeMap<InstanceId, Sealed>>>()
-            })?;
-            disk::write_json(&this.shared.path, &sealed)
+            });
+            let written = sealed.and_then(|sealed| disk::write_json(&this.shared.path, &sealed));
+            if written.is_err() {
+                this.known(|known| known.unsaved = true);
+            }
+            written
         };
         tokio::task::spawn_blocking(write).await.map_err(std::io::Error::other)?
     }
@@ -180,6 +191,24 @@ mod tests {
         assert!(again.of(instance(1), &names).is_ok());
         assert!(again.take(Told::default(), &BTreeSet::new()), "it is gone");
         assert!(again.of(instance(1), &names).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_written_is_written_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let secrets = Secrets::open(dir.path());
+        let wanted = BTreeSet::from([instance(1)]);
+        // Nothing can be put in the place of a directory.
+        let path = dir.path().join("secrets.json");
+        std::fs::create_dir_all(path.join("in the way")).unwrap();
+        assert!(secrets.take(told(1, "hunter2"), &wanted));
+        assert!(secrets.save().await.is_err());
+        assert!(secrets.take(Told::default(), &wanted), "the same set, and yet to be saved");
+        std::fs::remove_dir_all(&path).unwrap();
+        secrets.save().await.unwrap();
+        assert!(!secrets.take(Told::default(), &wanted), "it is saved");
+        let names = BTreeSet::from(["TOKEN".to_owned()]);
+        assert!(Secrets::open(dir.path()).of(instance(1), &names).is_ok());
     }
 
     #[tokio::test]
