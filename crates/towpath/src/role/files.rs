@@ -7,6 +7,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::Path;
+use towpath_secrets::KeyFileError;
 
 /// All that is wrong with them, by field.
 pub(super) fn check(role: Role, settings: &Settings) -> Vec<Problem> {
@@ -35,6 +36,11 @@ pub(super) fn check(role: Role, settings: &Settings) -> Vec<Problem> {
         if let Some((certificate, key)) = &nats.certificate {
             found.pair(("bus.certificate", certificate), ("bus.key", key));
         }
+    }
+    if matches!(role, Role::Up | Role::Manager)
+        && let Some(path) = &settings.secrets_key_file
+    {
+        found.note("manager.secrets_key_file", path, check_keys(path));
     }
     if role == Role::Manager {
         found.authorities("store.ca", settings.postgres_ca.as_deref());
@@ -127,6 +133,23 @@ fn check_seed(seed: &str) -> Result<(), String> {
     nkeys::KeyPair::from_seed(seed).map(drop).map_err(|error| format!("there is no seed of an nkey: {error}"))
 }
 
+/// A key file for secrets. What is wrong with it is said without its name, which stands before.
+fn check_keys(path: &Path) -> Result<(), String> {
+    match towpath_secrets::load(path) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err("there is no such file".to_owned()),
+        Err(KeyFileError::Io { source, .. }) => Err(unreadable(&source)),
+        Err(KeyFileError::Line { line, .. }) => {
+            Err(format!("line {line} is not `towpath-key-1` and 64 hex digits"))
+        }
+        Err(KeyFileError::Empty { .. }) => Err("there is no key in it".to_owned()),
+        Err(KeyFileError::Open { mode, .. }) => {
+            Err(format!("it can be read by others (mode {mode:o}); chmod 600 it"))
+        }
+        Err(error @ KeyFileError::NoKey) => Err(error.to_string()),
+    }
+}
+
 fn check_token(text: &str) -> Result<(), String> {
     let token = text.trim();
     if token.is_empty() {
@@ -208,6 +231,43 @@ mod tests {
         );
         let good = "[bus]\nnats = [\"nats://h:4222\"]\nca = \"DIR/ca.crt\"\n[cell]\napi = \"http://h:1\"\ntoken_file = \"DIR/token\"\n";
         assert_eq!(said(Role::Cell, dir.path(), good), [""; 0]);
+    }
+
+    #[test]
+    fn a_key_file_is_read_and_its_keys_are_not_told() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secrets.key");
+        let settings = "[manager]\nsecrets_key_file = \"DIR/secrets.key\"\n";
+        let cluster = format!(
+            "{settings}[store]\npostgres = \"postgres://h/towpath\"\n[bus]\nnats = [\"nats://h:4222\"]\n"
+        );
+        let say = |wrong: &str| {
+            let line = format!("manager.secrets_key_file: DIR/secrets.key: {wrong}");
+            for (role, settings) in [(Role::Up, settings), (Role::Manager, &cluster)] {
+                let all = said(role, dir.path(), settings);
+                let as_said = if wrong.is_empty() {
+                    all.is_empty()
+                } else {
+                    all.len() == 1 && all[0].starts_with(&line)
+                };
+                assert!(as_said, "{line}: {all:?}");
+            }
+        };
+        say("there is no such file");
+        let write = |text: &str, mode: u32| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let key = "ab".repeat(32);
+        write("# none\n", 0o600);
+        say("there is no key in it");
+        write(&format!("towpath-key-1 {key}cd\n"), 0o600);
+        say("line 1 is not `towpath-key-1` and 64 hex digits");
+        write(&format!("towpath-key-1 {key}\n"), 0o644);
+        say("it can be read by others (mode 644); chmod 600 it");
+        write(&format!("towpath-key-1 {key}\n"), 0o600);
+        say("");
     }
 
     #[test]
