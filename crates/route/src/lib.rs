@@ -68,7 +68,7 @@ pub use routes::{Route, route_key};
 pub use rule::{Methods, Payload, RuleSpec};
 pub use rules::Rule;
 pub use status::Statuses;
-pub use table::{Counts, Match, Table};
+pub use table::{Counts, Match, Table, matched_form};
 pub use tag::Tag;
 
 /// Nanoseconds in a millisecond.

@@ -319,13 +319,14 @@ impl Routes {
         host: Option<&'r [u8]>,
         raw_path: &[u8],
         request: Option<&R>,
+        own: bool,
         label_permitted: impl Fn(u32) -> bool,
     ) -> Option<Hit<'t, 'r>> {
         let (path, plain) = path::cut(raw_path);
         if plain {
-            self.find_plain(host, path, &Asking { request, path }, label_permitted)
+            self.find_plain(host, path, &Asking { request, path, own }, label_permitted)
         } else {
-            self.find_odd(host, path, request, label_permitted)
+            self.find_odd(host, path, request, own, label_permitted)
         }
     }
 
@@ -335,12 +336,13 @@ impl Routes {
         host: Option<&'r [u8]>,
         path: &[u8],
         request: Option<&R>,
+        own: bool,
         label_permitted: impl Fn(u32) -> bool,
     ) -> Option<Hit<'t, 'r>> {
         let (mut buf, mut decoded) = ([0; PATH_MAX], [0; PATH_MAX]);
         let path = path::normalize(path, &mut buf)?;
         let for_rules = if self.rules.is_empty() { path } else { rules::rules_form(path, &mut decoded)? };
-        self.find_plain(host, path, &Asking { request, path: for_rules }, label_permitted)
+        self.find_plain(host, path, &Asking { request, path: for_rules, own }, label_permitted)
     }
 
     fn find_plain<'t, 'r, R: RequestView>(
@@ -365,7 +367,7 @@ impl Routes {
                 return Some(Hit { host_lane, ..found });
             }
         }
-        if self.rules.any.is_empty() {
+        if asking.own || self.rules.any.is_empty() {
             return None;
         }
         let at = rules::At { hash: host_hash(b""), prefix: b"", host: b"" };
@@ -383,7 +385,7 @@ impl Routes {
         let hash = if prefix.is_empty() { hash_bytes(HOST_SEED, host) } else { wildcard_hash(host) };
         let entry = self.hosts.find(hash, |entry| entry.is(prefix, host))?;
         let route = self.longest(entry, host, prefix, path);
-        if entry.ruled {
+        if entry.ruled && !asking.own {
             let bound = match route {
                 None => Bound::None,
                 Some((_, len)) if len == path.len() => Bound::Exact,

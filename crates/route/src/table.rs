@@ -67,6 +67,17 @@ pub struct Counts {
     pub endpoints: usize,
 }
 
+/// A raw path (a query may follow) as rules and conditions see it: slashes, dots and escapes resolved, but for escaped slashes
+/// and percent signs. `None` = it is too long for that, and no rule matches it.
+pub fn matched_form(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let (path, plain) = path::cut(raw);
+    if plain {
+        return Some(Cow::Borrowed(path));
+    }
+    let (mut buf, mut decoded) = ([0; path::PATH_MAX], [0; path::PATH_MAX]);
+    rules_form(path::normalize(path, &mut buf)?, &mut decoded).map(|path| Cow::Owned(path.to_vec()))
+}
+
 /// A route that matches a request, with its app and space.
 #[derive(Debug, Clone, Copy)]
 pub struct Match<'t> {
@@ -158,20 +169,31 @@ impl Table {
     /// conditions of a rule do not hold, the next one in this order is tried. An app's own route stands like a
     /// rule of priority 0 on its path and on all below it, behind other rules of that priority.
     pub fn find_for<R: RequestView>(&self, host: &[u8], path: &[u8], request: &R) -> Option<Match<'_>> {
-        self.find_any(host, path, Some(request))
+        self.find_any(host, path, Some(request), false)
     }
 
     /// The same for a request of which nothing else is known: no rule with a condition holds.
     pub fn find(&self, host: &[u8], path: &[u8]) -> Option<Match<'_>> {
-        self.find_any::<Nothing>(host, path, None)
+        self.find_any::<Nothing>(host, path, None, false)
     }
 
-    fn find_any<R: RequestView>(&self, host: &[u8], path: &[u8], request: Option<&R>) -> Option<Match<'_>> {
+    /// An app's own route for a request of which it was found out that no rule takes it: it stays so, whatever has changed since.
+    pub fn find_own(&self, host: &[u8], path: &[u8]) -> Option<Match<'_>> {
+        self.find_any::<Nothing>(host, path, None, true)
+    }
+
+    fn find_any<R: RequestView>(
+        &self,
+        host: &[u8],
+        path: &[u8],
+        request: Option<&R>,
+        own: bool,
+    ) -> Option<Match<'_>> {
         if let Some(host) = host::plain(host) {
-            return self.find_one(Some(host), path, request);
+            return self.find_one(Some(host), path, request, own);
         }
         let mut buf = [0; host::HOST_MAX];
-        self.find_one(host::normalize(host, &mut buf), path, request)
+        self.find_one(host::normalize(host, &mut buf), path, request, own)
     }
 
     /// The same for a host in its one form.
@@ -180,12 +202,13 @@ impl Table {
         host: Option<&[u8]>,
         path: &[u8],
         request: Option<&R>,
+        own: bool,
     ) -> Option<Match<'_>> {
         let permitted = |slot| {
             let space = self.app_at(slot).and_then(|app| self.0.space_at(app.space));
             space.is_some_and(|space| space.policy.host_label)
         };
-        let hit = self.0.routes.find(host, path, request, permitted)?;
+        let hit = self.0.routes.find(host, path, request, own, permitted)?;
         let app = self.app_at(hit.slot)?;
         let space = self.0.space_at(app.space)?;
         let host_lane = match hit.host_lane.filter(|_| space.policy.host_label) {
@@ -201,13 +224,15 @@ impl Table {
         self.0.routes.rules().find_id(id)
     }
 
-    /// A rule that a request has matched before, whatever its conditions say of the request now. With a target the request
-    /// goes there instead of where the rule says.
-    pub fn again(&self, id: &str, target: Option<&AppRef>) -> Option<Match<'_>> {
-        let rule = self.rule(id)?;
+    /// A rule that a request has matched before, whatever its conditions say of the request now, and whatever has become
+    /// of the rule in this table. With a target the request goes there instead of where the rule says.
+    pub fn again<'t>(&'t self, rule: &'t Arc<RouteRule>, target: Option<&AppRef>) -> Option<Match<'t>> {
+        let present = || self.rule(&rule.spec.id).is_some_and(|present| Arc::ptr_eq(present, rule));
         let slot = match target {
             Some(target) => self.0.slot_of(target)?,
-            None => rule.slot,
+            None if present() => rule.slot,
+            // The slot of a rule that is gone may be another app's by now.
+            None => self.0.slot_of(&rule.spec.target)?,
         };
         let app = self.app_at(slot)?;
         let space = self.0.space_at(app.space)?;
@@ -280,13 +305,10 @@ impl<'t> Match<'t> {
     /// percent signs. Allocates only where something had to be decoded.
     pub fn param<'r>(&self, name: &str, raw: &'r [u8]) -> Option<Cow<'r, [u8]>> {
         let (rule, at) = self.rule?;
-        let (path, plain) = path::cut(raw);
-        if plain {
-            return rule.param(at, name, path).map(Cow::Borrowed);
+        match matched_form(raw)? {
+            Cow::Borrowed(path) => rule.param(at, name, path).map(Cow::Borrowed),
+            Cow::Owned(path) => rule.param(at, name, &path).map(|value| Cow::Owned(value.to_vec())),
         }
-        let (mut buf, mut decoded) = ([0; path::PATH_MAX], [0; path::PATH_MAX]);
-        let path = rules_form(path::normalize(path, &mut buf)?, &mut decoded)?;
-        rule.param(at, name, path).map(|value| Cow::Owned(value.to_vec()))
     }
 
     /// Its app.

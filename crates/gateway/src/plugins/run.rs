@@ -51,7 +51,7 @@ pub(crate) fn find(record: &mut Record, headers: &HeaderMap) {
             })
         });
         let params: Vec<_> = params.collect();
-        if program.is_none() && plugins.global.is_none() {
+        if rule.is_none() && plugins.global.is_none() {
             return;
         }
         let running = record.running.get_or_insert_default();

@@ -9,7 +9,7 @@ use crate::worker::Worker;
 use http::HeaderMap;
 use std::sync::Arc;
 use towpath_route::{
-    Draw, Endpoint, InFlight, LaneReason, LaneSource, NoPick, RetryBudget, Route, Tag, TriedSet,
+    Draw, Endpoint, InFlight, LaneReason, LaneSource, Match, NoPick, RetryBudget, Route, Table, Tag, TriedSet,
 };
 use towpath_types::LaneName;
 use towpath_types::upstream::Timeouts;
@@ -55,9 +55,19 @@ fn came_through_proxy(record: &Record, headers: &HeaderMap) -> bool {
 /// Name of the header that names the lane where this request goes; empty = none.
 pub(crate) fn lane_header(record: &Record) -> String {
     record.conn.worker.table.choose(|view| {
-        let matched = view.table.find(record.host(), record.uri.path().as_bytes());
+        let matched = matched(&view.table, record);
         matched.map_or_else(String::new, |matched| matched.policy().header.to_ascii_lowercase())
     })
+}
+
+/// What serves the request. That was found before its plugins ran, and holds until its end: what they changed in it, or a
+/// newer table, must not lead it to a rule whose plugins have not run. A request that no rule took has an app's own route or none.
+fn matched<'t>(table: &'t Table, record: &'t Record) -> Option<Match<'t>> {
+    let running = record.running.as_deref();
+    match running.and_then(|running| running.rule.as_ref()) {
+        Some(rule) => table.again(rule, running.and_then(|running| running.aim.as_ref())),
+        None => table.find_own(record.host(), record.uri.path().as_bytes()),
+    }
 }
 
 /// Chooses, and counts the request in flight. Everything happens on one version of the table.
@@ -78,11 +88,7 @@ pub(crate) fn choose(
         // Before the first snapshot nobody knows which routes there are.
         let none = if view.loaded { NoPick::NoRoute } else { NoPick::NoEndpoint };
         let running = record.running.as_deref();
-        let matched = match running.and_then(|running| running.rule.as_ref()) {
-            Some(rule) => table.again(&rule.spec.id, running.and_then(|running| running.aim.as_ref())),
-            None => table.find_for(record.host(), record.uri.path().as_bytes(), &request),
-        };
-        let matched = matched.ok_or(none)?;
+        let matched = matched(table, record).ok_or(none)?;
         let now = if tried.is_empty() { record.started_ns() } else { clock::now_ns() };
         if tried.is_empty() {
             matched.budget().request(now);

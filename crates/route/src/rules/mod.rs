@@ -152,6 +152,8 @@ pub(crate) struct Asking<'r, R> {
     pub(crate) request: Option<&'r R>,
     /// The path in the rules' form.
     pub(crate) path: &'r [u8],
+    /// Only the apps' own routes are wanted.
+    pub(crate) own: bool,
 }
 
 impl<R: RequestView> Vars for Asking<'_, R> {

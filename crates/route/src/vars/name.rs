@@ -78,7 +78,7 @@ impl Name {
     }
 
     /// Whether it is the path in the form in which it is matched.
-    pub(crate) fn is_path(&self) -> bool {
+    pub fn is_path(&self) -> bool {
         self.what == What::Uri
     }
 
