@@ -19,6 +19,8 @@ pub(crate) struct Rewritten {
     pub(crate) path: Option<String>,
     /// Its query without `?`; `Some("")` = none.
     pub(crate) query: Option<String>,
+    /// What is left of the client's own query where something in it is hidden; `Some("")` = nothing.
+    pub(crate) args: Option<String>,
     /// Its host.
     pub(crate) host: Option<String>,
 }

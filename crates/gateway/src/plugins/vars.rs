@@ -36,6 +36,18 @@ impl<'a> Vars<'a> {
         )
     }
 
+    /// The same with each value (or each that `which` wants) passed through `escape`; what the template itself says stays.
+    pub(crate) fn fill_escaped(
+        &self,
+        template: &Template,
+        which: fn(&Name) -> bool,
+        escape: fn(&[u8]) -> Vec<u8>,
+    ) -> String {
+        let mut text = Vec::new();
+        template.fill(&Escaped { vars: *self, which, escape }, |piece| text.extend_from_slice(piece));
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     /// A variable that does not stand in the request itself.
     pub(crate) fn other(&self, name: &str) -> Option<Cow<'a, str>> {
         if let Some(set) = self.record.running.as_ref().and_then(|running| {
@@ -141,6 +153,23 @@ impl<'a> Vars<'a> {
     }
 }
 
+/// Variables whose values cannot be taken for syntax.
+struct Escaped<'a> {
+    vars: Vars<'a>,
+    which: fn(&Name) -> bool,
+    escape: fn(&[u8]) -> Vec<u8>,
+}
+
+impl towpath_route::vars::Vars for Escaped<'_> {
+    fn var<'v>(&'v self, name: &'v Name) -> Option<Value<'v>> {
+        let value = self.vars.var(name)?;
+        if !(self.which)(name) {
+            return Some(value);
+        }
+        value.with_text(self.escape).map(|text| Value::Text(Cow::Owned(text)))
+    }
+}
+
 /// A text as a value.
 pub(crate) fn value(text: Cow<'_, str>) -> Value<'_> {
     match text {
@@ -186,6 +215,9 @@ pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
 
 impl towpath_route::vars::Vars for Vars<'_> {
     fn var<'v>(&'v self, name: &'v Name) -> Option<Value<'v>> {
+        if name.is_path() {
+            return Some(Value::Text(self.record.matched_path()));
+        }
         request_var(self, name)
     }
 }
@@ -200,7 +232,7 @@ impl RequestView for Vars<'_> {
     }
 
     fn query(&self) -> Option<&str> {
-        self.record.uri.query()
+        self.record.client_query()
     }
 
     fn client(&self) -> Option<IpAddr> {

@@ -17,10 +17,11 @@ use crate::resources::passive::Sight;
 use crate::upstream::request_body::{BodyProgress, BodyStage};
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
-use towpath_route::{Endpoint, InFlight, Outcome};
+use towpath_route::{Endpoint, InFlight, Outcome, matched_form};
 use towpath_types::ErrorCode;
 
 /// One request under way.
@@ -167,6 +168,29 @@ impl Record {
             Some(query) => Some(query),
             None => self.uri.query(),
         }
+    }
+
+    /// The client's query without what plugins have hidden in it.
+    pub(crate) fn client_query(&self) -> Option<&str> {
+        match self.rewritten().and_then(|rewritten| rewritten.args.as_deref()) {
+            Some("") => None,
+            Some(args) => Some(args),
+            None => self.uri.query(),
+        }
+    }
+
+    /// Hides an argument of the query from upstreams.
+    pub(crate) fn hide_argument(&mut self, without: impl Fn(&str) -> String) {
+        let args = self.client_query().map(&without);
+        let query = self.sent_query().map(&without);
+        let rewritten = &mut self.running.get_or_insert_default().rewritten;
+        (rewritten.args, rewritten.query) = (args, query);
+    }
+
+    /// The path as routes and conditions see it: no spelling of it slips past one.
+    pub(crate) fn matched_path(&self) -> Cow<'_, [u8]> {
+        let path = self.uri.path().as_bytes();
+        matched_form(path).unwrap_or(Cow::Borrowed(path))
     }
 
     /// Path and query that go out.

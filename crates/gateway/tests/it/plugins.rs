@@ -54,7 +54,8 @@ async fn proxy_rewrite_takes_the_first_expression_that_matches() {
     assert_eq!(answer.seen("x-g").unwrap(), "b-c");
     assert_eq!(alone.get("/other").json()["path"], "/other");
     let smuggled = alone.get("/a/b%0d%0aX:1/c%3Fd");
-    assert_eq!(smuggled.json()["path"], "/c%3Fd/b%0d%0aX:1x");
+    assert_eq!(smuggled.json()["path"], "/late/b%0D%0AX:1/c%3Fd", "`.` is no line break");
+    assert_eq!(alone.get("/a/b%0dX:1/c%3Fd").json()["path"], "/c%3Fd/b%0DX:1x");
 }
 
 #[tokio::test]
@@ -698,4 +699,119 @@ async fn parameters_of_paths_and_forwarding_headers_can_be_used() {
     assert_eq!(answer.seen_all("x-forwarded-host"), ["outside.test"]);
     assert_eq!(answer.seen_all("x-real-ip"), ["127.0.0.1"]);
     assert_eq!(answer.seen_all("x-forwarded-for"), ["127.0.0.1"]);
+}
+
+/// A global rule changes what a route's conditions see. The route was not the request's when that arrived, so that its key
+/// was not asked for, and does not become the request's afterwards.
+#[tokio::test]
+async fn what_global_rules_change_leads_past_no_routes_plugins() {
+    let app = HttpApp::start("a");
+    let alone = Alone::start(json!({
+        "global_rules": [{"id": "1", "plugins": {
+            "real-ip": {"source": "http_x_real", "trusted_addresses": ["127.0.0.0/8"]},
+            "proxy-rewrite": {"headers": {"set": {"X-Inner": "yes"}}},
+        }}],
+        "consumers": [{"username": "jack", "plugins": {"key-auth": {"key": "k"}}}],
+        "routes": [
+            {"id": "1", "uri": "/by-client", "remote_addr": "10.9.8.7", "plugins": {"key-auth": {}}, "upstream": upstream(&[app.address()])},
+            {"id": "2", "uri": "/by-header", "vars": [["http_x_inner", "==", "yes"]], "plugins": {"key-auth": {}}, "upstream": upstream(&[app.address()])},
+            {"id": "3", "uri": "/open", "upstream": upstream(&[app.address()])},
+        ],
+    }))
+    .await;
+    assert_eq!(alone.get_with("/by-client", "X-Real: 10.9.8.7").status, 404);
+    assert_eq!(alone.get("/by-header").status, 404);
+    assert_eq!(alone.get_with("/by-header", "X-Inner: yes").status, 401);
+    assert_eq!(alone.get_with("/by-header", "X-Inner: yes\r\napikey: k").status, 200);
+    assert_eq!(alone.get("/open").status, 200);
+    assert_eq!(app.requests(), 2);
+}
+
+/// While a plugin waits, the route becomes another one: the request stays with what was found for it.
+#[tokio::test]
+async fn an_edit_while_a_plugin_waits_changes_nothing_for_the_request() {
+    let (old, new, auth) = (HttpApp::start("old"), HttpApp::start("new"), HttpApp::start("auth"));
+    auth.set_delay(Duration::from_secs(2));
+    let asks = json!({"forward-auth": {"uri": format!("http://{}/", auth.address()), "timeout": 60_000}});
+    let named = |id: &str, app: &HttpApp| {
+        let mut one = upstream(&[app.address()]);
+        one["id"] = json!(id);
+        one
+    };
+    let resources = |route: Value, mark: u32| {
+        let marker = json!({"id": "m", "uri": "/marker", "plugins": {"mocking": {"response_status": mark, "response_example": "m"}}});
+        json!({"routes": [route, marker], "upstreams": [named("old", &old), named("new", &new)]})
+    };
+    let before = json!({"id": "1", "uri": "/*", "plugins": asks, "upstream_id": "old"});
+    let alone = Alone::start(resources(before, 200)).await;
+    let mut waiting = alone.client();
+    waiting.send("GET /x HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    until("it waits", || auth.in_flight() == 1);
+    let after = json!({"id": "1", "uri": "/*", "plugins": {"key-auth": {}}, "upstream_id": "new"});
+    alone.write(resources(after, 201));
+    until("the edit is there", || alone.get("/marker").status == 201);
+    assert_eq!(waiting.answer().status, 200);
+    assert_eq!((old.requests(), new.requests()), (1, 0));
+    assert_eq!(alone.get("/x").status, 401);
+}
+
+/// Conditions of plugins see the path as the choice of the route does: no spelling slips past them.
+#[tokio::test]
+async fn no_spelling_of_a_path_slips_past_plugins() {
+    let app = HttpApp::start("a");
+    let refuse = json!({"response_status": 418, "response_example": "no", "_meta": {"filter": [["uri", "~~", "^/admin"]]}});
+    let alone = Alone::start(json!({"routes": [
+        {"id": "1", "uri": "/*", "plugins": {"mocking": refuse}, "upstream": upstream(&[app.address()])},
+        {"id": "2", "uri": "/r/*", "plugins": {"redirect": {"regex_uri": ["^/r/old/(.*)/$", "/new/$1"]}}, "upstream": upstream(&[app.address()])},
+        {"id": "3", "uri": "/w/*", "plugins": {"proxy-rewrite": {"regex_uri": ["^/w/secret(.*)", "/public$1"]}}, "upstream": upstream(&[app.address()])},
+        {"id": "4", "uri": "/s/*", "plugins": {"redirect": {"uri": "$uri/"}}},
+    ]}))
+    .await;
+    for path in ["/admin", "/%61dmin", "/x/../admin", "//admin", "/x/%2e%2e/%61dmin/y"] {
+        assert_eq!(alone.get(path).status, 418, "{path}");
+    }
+    assert_eq!(alone.get("/other%20one").json()["path"], "/other%20one", "what goes out is the client's own");
+    for path in ["/r/old/a%20b/", "/r/%6fld/a%20b/", "/r/x/../old/a%20b/"] {
+        assert_eq!(alone.get(path).header("location"), Some("/new/a%20b"), "{path}");
+    }
+    for path in ["/w/secret/a%3Fb?q=1", "/w/%73ecret/a%3Fb?q=1", "/w//secret/a%3fb?q=1"] {
+        assert_eq!(alone.get(path).json()["path"], "/public/a%3Fb?q=1", "{path}");
+    }
+    assert_eq!(alone.get("/s/%5Ce.test/%3F%23").header("location"), Some("/s/%5Ce.test/%3F%23/"));
+}
+
+/// What is hidden stays hidden when the path becomes another one.
+#[tokio::test]
+async fn a_hidden_key_is_not_brought_back_by_a_rewrite() {
+    let app = HttpApp::start("a");
+    let auth = json!({"hide_credentials": true});
+    let alone = Alone::start(json!({
+        "consumers": [{"username": "jack", "plugins": {"key-auth": {"key": "k"}}}],
+        "routes": [
+            {"id": "1", "uri": "/own", "plugins": {"key-auth": auth, "proxy-rewrite": {"uri": "/new?own=1"}}, "upstream": upstream(&[app.address()])},
+            {"id": "2", "uri": "/plain", "plugins": {"key-auth": auth, "proxy-rewrite": {"uri": "/new"}}, "upstream": upstream(&[app.address()])},
+            {"id": "3", "uri": "/args", "plugins": {"key-auth": auth, "proxy-rewrite": {"uri": "/new?$args"}}, "upstream": upstream(&[app.address()])},
+        ],
+    }))
+    .await;
+    for (asked, sent) in [
+        ("/own?apikey=k", "/new?own=1"),
+        ("/own?a=1&apikey=k&b=2", "/new?own=1&a=1&b=2"),
+        ("/plain?apikey=k", "/new"),
+        ("/plain?apikey=k&a=1", "/new?a=1"),
+        ("/args?apikey=k&a=1", "/new?a=1&a=1"),
+    ] {
+        let answer = alone.get(asked);
+        assert_eq!((answer.status, &answer.json()["path"]), (200, &json!(sent)), "{asked}");
+    }
+}
+
+/// The template says where the query begins, not what is filled in.
+#[tokio::test]
+async fn a_question_mark_in_a_variable_cuts_no_path() {
+    let app = HttpApp::start("a");
+    let alone = with(&app, json!({"proxy-rewrite": {"uri": "/files/$arg_name/end?v=$arg_v"}})).await;
+    let sent = |path: &str| alone.get(path).json()["path"].clone();
+    assert_eq!(sent("/?name=a%3Fb"), "/files/a%3Fb/end?v=&name=a%3Fb");
+    assert_eq!(sent("/?name=x&v=1%3f2"), "/files/x/end?v=1%3F2&name=x&v=1%3f2");
 }

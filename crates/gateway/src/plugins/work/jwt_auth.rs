@@ -118,9 +118,8 @@ impl JwtAuth {
             return Some(token);
         }
         if let Some(token) = request.vars().argument(&self.config.query).map(std::borrow::Cow::into_owned) {
-            let query = request.record.sent_query().map(str::to_owned);
-            if let Some(query) = query.filter(|_| hide) {
-                request.running().rewritten.query = Some(auth::without_argument(&query, &self.config.query));
+            if hide {
+                request.record.hide_argument(|query| auth::without_argument(query, &self.config.query));
             }
             return Some(token);
         }

@@ -30,9 +30,8 @@ impl KeyAuth {
         if let Some(name) = &self.header {
             request.headers.remove(name);
         }
-        let query = request.record.sent_query().map(str::to_owned);
-        if let Some(query) = query.filter(|_| request.vars().argument(&self.config.query).is_some()) {
-            request.running().rewritten.query = Some(auth::without_argument(&query, &self.config.query));
+        if request.vars().argument(&self.config.query).is_some() {
+            request.record.hide_argument(|query| auth::without_argument(query, &self.config.query));
         }
     }
 }

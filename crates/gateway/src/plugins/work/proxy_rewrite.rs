@@ -34,20 +34,20 @@ impl ProxyRewrite {
     /// Path and query that go out; the query is the configuration's own part of it.
     fn target(&self, request: &mut Request<'_>) -> Option<String> {
         if let Some(uri) = &self.uri {
-            return Some(request.vars().fill(uri).0);
+            return Some(request.vars().fill_escaped(uri, |_| true, substitute::no_query));
         }
-        let path = request.record.uri.path().to_owned();
+        let path = request.record.matched_path().into_owned();
         let found = self
             .regex_uri
             .iter()
-            .find_map(|(regex, replacement)| Some((regex.captures(path.as_bytes())?, regex, replacement)));
+            .find_map(|(regex, replacement)| Some((regex.captures(&path)?, regex, replacement)));
         let (captures, regex, replacement) = found?;
         for (n, group) in captures.iter().enumerate() {
             let text = group
                 .map_or_else(String::new, |group| String::from_utf8_lossy(group.as_bytes()).into_owned());
             request.running().set_var(n.to_string(), text);
         }
-        let replaced = substitute::replace(regex, path.as_bytes(), replacement, false)?;
+        let replaced = substitute::replace_escaped(regex, &path, replacement, false, substitute::no_query)?;
         Some(String::from_utf8_lossy(&replaced).into_owned())
     }
 }
@@ -88,7 +88,7 @@ impl Plugin for ProxyRewrite {
             if !target.starts_with('/') {
                 return Step::answer(Answer::error_msg(500, "the rewritten path does not begin with /"));
             }
-            let query = request.record.uri.query().map(str::to_owned);
+            let query = request.record.client_query().map(str::to_owned);
             let (path, own) = match target.split_once('?') {
                 Some((path, own)) => (path, Some(substitute::safe(own.as_bytes()))),
                 None => (target.as_str(), None),
@@ -98,7 +98,8 @@ impl Plugin for ProxyRewrite {
             rewritten.query = match (own, query) {
                 (Some(own), Some(query)) => Some(format!("{own}&{query}")),
                 (Some(own), None) => Some(own),
-                (None, _) => None,
+                // Something in it may be hidden.
+                (None, _) => rewritten.args.clone(),
             };
         }
         if let Some(method) = &self.method {

@@ -7,7 +7,7 @@ use http::header::LOCATION;
 use regex::bytes::Regex;
 use std::sync::Arc;
 use towpath_resources::plugins::redirect::Config;
-use towpath_route::vars::Template;
+use towpath_route::vars::{Name, Template};
 
 /// See the module.
 pub(in crate::plugins) struct Redirect {
@@ -45,10 +45,11 @@ impl Redirect {
             return Some((vars.fill(&self.https).0, if safe { 301 } else { 308 }));
         }
         let target = match (&self.uri, &self.regex) {
-            (Some(uri), _) => vars.fill(uri).0,
+            (Some(uri), _) => vars.fill_escaped(uri, Name::is_path, substitute::safe_in_path),
             (None, Some((regex, replacement))) => {
-                let path = request.record.uri.path().as_bytes();
-                let replaced = substitute::replace(regex, path, replacement, false)?;
+                let path = request.record.matched_path();
+                let escape = substitute::safe_in_path;
+                let replaced = substitute::replace_escaped(regex, &path, replacement, false, escape)?;
                 String::from_utf8_lossy(&replaced).into_owned()
             }
             (None, None) => return None,

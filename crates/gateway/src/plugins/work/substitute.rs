@@ -13,7 +13,7 @@ pub(super) fn patterns<'a>(texts: impl IntoIterator<Item = &'a String>, any_case
 }
 
 /// The text that a replacement stands for.
-pub(super) fn expand(replacement: &str, captures: &Captures<'_>, out: &mut Vec<u8>) {
+fn expand(replacement: &str, captures: &Captures<'_>, escape: fn(&[u8]) -> Vec<u8>, out: &mut Vec<u8>) {
     let mut rest = replacement;
     while let Some(at) = rest.find('$') {
         let (before, after) = rest.split_at(at);
@@ -30,7 +30,7 @@ pub(super) fn expand(replacement: &str, captures: &Captures<'_>, out: &mut Vec<u
         match number {
             Some(number) => {
                 let group: Option<regex::bytes::Match<'_>> = captures.get(number);
-                out.extend_from_slice(group.map_or(b"".as_slice(), |group| group.as_bytes()));
+                out.extend(group.map(|group| escape(group.as_bytes())).unwrap_or_default());
                 rest = tail;
             }
             None => {
@@ -44,19 +44,40 @@ pub(super) fn expand(replacement: &str, captures: &Captures<'_>, out: &mut Vec<u
 
 /// The first match, or each one, replaced; `None` = there is none.
 pub(super) fn replace(regex: &Regex, text: &[u8], replacement: &str, all: bool) -> Option<Vec<u8>> {
+    replace_escaped(regex, text, replacement, all, <[u8]>::to_vec)
+}
+
+/// The same, with all that comes from the text passed through `escape`.
+pub(super) fn replace_escaped(
+    regex: &Regex,
+    text: &[u8],
+    replacement: &str,
+    all: bool,
+    escape: fn(&[u8]) -> Vec<u8>,
+) -> Option<Vec<u8>> {
     let (mut out, mut end, mut found) = (Vec::with_capacity(text.len()), 0, false);
     for captures in regex.captures_iter(text) {
         let Some(whole) = captures.get(0) else { break };
         found = true;
-        out.extend_from_slice(text.get(end..whole.start()).unwrap_or_default());
-        expand(replacement, &captures, &mut out);
+        out.extend(escape(text.get(end..whole.start()).unwrap_or_default()));
+        expand(replacement, &captures, escape, &mut out);
         end = whole.end();
         if !all {
             break;
         }
     }
-    out.extend_from_slice(text.get(end..).unwrap_or_default());
+    out.extend(escape(text.get(end..).unwrap_or_default()));
     found.then_some(out)
+}
+
+/// The same for a text that is part of a path: it begins no query.
+pub(super) fn safe_in_path(text: &[u8]) -> Vec<u8> {
+    safe(text).replace('?', "%3F").into_bytes()
+}
+
+/// A value in a template of a path and query: it begins no query, where the template does not say so.
+pub(super) fn no_query(text: &[u8]) -> Vec<u8> {
+    text.split(|&byte| byte == b'?').collect::<Vec<_>>().join(b"%3F".as_slice())
 }
 
 /// Encodes what cannot stand in a request line; escapes that are there stay.
