@@ -278,3 +278,44 @@ fn ids_have_their_form() {
     assert!(Id::new(Kind::Credential, "jack").is_err());
     assert!(Id::new(Kind::Secret, "vault/1").is_ok() && Id::new(Kind::Secret, "safe/1").is_err());
 }
+
+#[test]
+fn no_plugin_writes_what_frames_messages() {
+    let plugins = |plugins: Value| faults(Kind::Route, json!({"uri": "/", "plugins": plugins}));
+    for name in ["Content-Length", "transfer-encoding", "Connection", "Upgrade", "Trailer", "Keep-Alive"] {
+        for headers in [
+            json!({name: "5"}),
+            json!({"set": {name: "5"}}),
+            json!({"add": [format!("{name} : 5")]}),
+            json!({"remove": [name]}),
+        ] {
+            let found = plugins(json!({"response-rewrite": {"headers": headers}}));
+            assert!(found.iter().any(|fault| fault.contains("gateway's business")), "{name}: {found:?}");
+        }
+        for other in [
+            json!({"mocking": {"response_headers": {name: "5"}, "response_example": "x"}}),
+            json!({"fault-injection": {"abort": {"http_status": 200, "headers": {name: "5"}}}}),
+            json!({"proxy-rewrite": {"headers": {"set": {name: "5"}}}}),
+        ] {
+            assert!(!plugins(other.clone()).is_empty(), "{other}");
+        }
+    }
+    let fine =
+        json!({"response-rewrite": {"headers": {"set": {"X-Content-Length": "5"}, "remove": ["Server"]}}});
+    assert_eq!(plugins(fine), Vec::<String>::new());
+}
+
+#[test]
+fn times_of_a_logger_have_an_end() {
+    for field in
+        ["timeout", "inactive_timeout", "buffer_duration", "retry_delay", "max_retry_count", "batch_max_size"]
+    {
+        let with = |value: u64| {
+            let plugins = json!({"http-logger": {"uri": "http://logs.test/", field: value}});
+            faults(Kind::Route, json!({"uri": "/", "plugins": plugins}))
+        };
+        assert_eq!(with(60), Vec::<String>::new(), "{field}");
+        assert_eq!(with(u64::from(u32::MAX)).len(), 1, "{field}");
+        assert!(!with(u64::MAX).is_empty(), "{field}");
+    }
+}

@@ -17,7 +17,7 @@ pub struct Config {
     pub auth_header: Option<String>,
     /// Seconds for an answer.
     #[serde(default = "three")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 3600))]
     pub timeout: u64,
     /// Fields of an entry, each a text with variables; absent = all that is known.
     pub log_format: Option<BTreeMap<String, Value>>,
@@ -29,21 +29,23 @@ pub struct Config {
     pub ssl_verify: bool,
     /// Most entries of one message.
     #[serde(default = "thousand")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 100_000))]
     pub batch_max_size: usize,
     /// Seconds without a new entry after which a message goes out.
     #[serde(default = "five")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 3600))]
     pub inactive_timeout: u64,
     /// Most seconds that an entry waits.
     #[serde(default = "sixty")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 86_400))]
     pub buffer_duration: u64,
     /// Further attempts for a message.
     #[serde(default)]
+    #[schemars(range(max = 1000))]
     pub max_retry_count: u32,
     /// Seconds between attempts.
     #[serde(default = "one")]
+    #[schemars(range(max = 3600))]
     pub retry_delay: u64,
     /// Name of the log, for people.
     #[serde(default = "name")]

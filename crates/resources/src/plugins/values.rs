@@ -115,11 +115,28 @@ pub(super) fn check_patterns<'a>(
     }
 }
 
+/// Headers that say where a message ends or what holds between two neighbours only: the gateway's own business.
+const FRAMING: [&str; 8] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 /// Tells of header names and values that cannot be sent.
 pub(super) fn check_header(path: &str, name: &str, values: &[String], faults: &mut Vec<Fault>) {
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || !name.bytes().all(is_token) {
         faults.push(Fault::new(path, format!("{name:?} is no name of a header")));
+    }
+    if FRAMING.iter().any(|framing| name.eq_ignore_ascii_case(framing)) {
+        let why =
+            format!("{name} says how messages are framed, which is the gateway's business; leave it out");
+        faults.push(Fault::new(path, why));
     }
     if values.iter().any(|value| value.bytes().any(|b| b < b' ' && b != b'\t' || b == 127)) {
         faults.push(Fault::new(path, "has a character that no header can have"));
