@@ -31,7 +31,7 @@ pub(crate) fn render(registry: &Registry, table: &Table, revision: u64) -> Strin
 
 fn totals(out: &mut String, workers: &[Arc<WorkerMetrics>]) {
     type Field = fn(&WorkerMetrics) -> &Count;
-    let fields: [(&str, &str, Field); 14] = [
+    let fields: [(&str, &str, Field); 16] = [
         ("connections_accepted_total", "counter", |w| &w.accepted),
         ("connections", "gauge", |w| &w.connections),
         ("connections_turned_away_total", "counter", |w| &w.turned_away),
@@ -45,6 +45,8 @@ fn totals(out: &mut String, workers: &[Arc<WorkerMetrics>]) {
         ("clients_gone_total", "counter", |w| &w.clients_gone),
         ("upgrades_total", "counter", |w| &w.upgrades),
         ("access_log_dropped_total", "counter", |w| &w.log_dropped),
+        ("plugin_log_dropped_total", "counter", |w| &w.plugin_log_dropped),
+        ("mirror_dropped_total", "counter", |w| &w.mirror_dropped),
         ("request_bytes_total", "counter", |w| &w.requests.bytes_in),
     ];
     for (name, kind, field) in fields {

@@ -116,6 +116,10 @@ pub(crate) struct WorkerMetrics {
     pub(crate) upgrades: Count,
     /// Lines of the access log that were dropped because the writer was behind.
     pub(crate) log_dropped: Count,
+    /// Entries of loggers among plugins that were dropped because their server was behind.
+    pub(crate) plugin_log_dropped: Count,
+    /// Copies of requests that were not made because too many were under way.
+    pub(crate) mirror_dropped: Count,
     /// Errors answered by the gateway itself, by code.
     errors: [Count; ERROR_CODES],
 }

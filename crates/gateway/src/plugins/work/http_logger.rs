@@ -45,6 +45,11 @@ impl Entries {
         }
         Self(entries)
     }
+
+    /// Whether the entry could be taken.
+    fn take(&self, entry: String) -> bool {
+        self.0.try_send(entry).is_ok()
+    }
 }
 
 /// Gathers entries and sends them, until there can be no more.
@@ -110,6 +115,25 @@ impl Plugin for HttpLogger {
     }
 
     fn log(&self, vars: &Vars<'_>) {
-        let _ = self.entries.0.try_send(self.form.entry(vars).to_string());
+        if !self.entries.take(self.form.entry(vars).to_string()) {
+            vars.record.conn.worker.metrics.plugin_log_dropped.add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_no_room_is_told() {
+        let (entries, mut taken) = channel(1);
+        let entries = Entries(entries);
+        assert!(entries.take("1".into()));
+        assert!(!entries.take("2".into()));
+        assert_eq!(taken.try_recv().unwrap(), "1");
+        assert!(entries.take("3".into()));
+        drop(taken);
+        assert!(!entries.take("4".into()));
     }
 }

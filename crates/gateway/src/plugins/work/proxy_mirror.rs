@@ -7,9 +7,12 @@ use http::header::{HOST, HeaderMap};
 use http_body_util::BodyExt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use towpath_resources::plugins::proxy_mirror::{Concat, Config};
 use towpath_route::header_passes;
 
+/// Most copies under way at a time, of one configuration.
+const AT_ONCE: usize = 256;
 /// Longest life of a copy.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -17,11 +20,16 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(in crate::plugins) struct ProxyMirror {
     config: Arc<Config>,
     place: Option<Place>,
+    room: Arc<Semaphore>,
 }
 
 impl ProxyMirror {
     pub(in crate::plugins) fn new(config: &Arc<Config>) -> Self {
-        Self { place: Place::read(&config.host), config: config.clone() }
+        Self {
+            place: Place::read(&config.host),
+            config: config.clone(),
+            room: Arc::new(Semaphore::new(AT_ONCE)),
+        }
     }
 
     fn target(&self, request: &Request<'_>) -> String {
@@ -47,6 +55,10 @@ impl Plugin for ProxyMirror {
         let Some(place) = self.place.clone().filter(|_| drawn < self.config.sample_ratio) else {
             return Step::Next;
         };
+        let Ok(room) = self.room.clone().try_acquire_owned() else {
+            request.record.conn.worker.metrics.mirror_dropped.add(1);
+            return Step::Next;
+        };
         let mut headers = HeaderMap::new();
         for (name, value) in request.headers.iter().filter(|(name, _)| header_passes(name.as_str())) {
             headers.append(name.clone(), value.clone());
@@ -69,6 +81,7 @@ impl Plugin for ProxyMirror {
         let Ok(mut copy) = copy else { return Step::Next };
         *copy.headers_mut() = headers;
         tokio::task::spawn_local(async move {
+            let _room = room;
             let sending = async {
                 let answer = outbound::send(&place, copy, false).await?;
                 let mut body = answer.into_body();
