@@ -43,6 +43,9 @@ fn imitates_ours(name: &str) -> bool {
         "x-forwarded-prefix",
         "x-real-ip",
         "x-request-id",
+        "x-consumer-username",
+        "x-consumer-custom-id",
+        "x-credential-identifier",
     ]
     .into_iter()
     .any(same)

@@ -3,6 +3,7 @@
 use super::program::{Entry, Program};
 use super::running::{FilterMemo, Running};
 use super::{Answer, BodyFilter, Phase, Reply, Request, Step, vars};
+use crate::request::head;
 use crate::request::present::Present;
 use crate::request::record::Record;
 use crate::request::view::View;
@@ -73,6 +74,9 @@ pub(crate) async fn before(
     let running = record.running.as_ref()?;
     let global = running.plugins.as_ref().and_then(|plugins| plugins.global.clone());
     let route = running.program.clone();
+    if !record.trusted {
+        head::remove_identity(headers);
+    }
     let mut request = Request { record, headers, body };
     if let Some(global) = &global {
         for phase in [Phase::Rewrite, Phase::Access] {
@@ -98,6 +102,9 @@ pub(crate) async fn before(
         && let Some(answer) = run(program, Which::Route, Phase::Access, &mut request, |_| true).await
     {
         return Some(answer);
+    }
+    if let Some(running) = &request.record.running {
+        head::remove_imitations(request.headers, &running.written);
     }
     for (program, which) in [(&global, Which::Global), (&route, Which::Route)] {
         if let Some(program) = program

@@ -56,6 +56,8 @@ pub(crate) struct Running {
     pub(crate) reply_headers: Vec<(http::HeaderName, http::HeaderValue)>,
     /// Headers that plugins set although gateways write them themselves.
     pub(crate) forced: Vec<http::HeaderName>,
+    /// Headers that plugins write, whatever they write now: the client's word in their place is not passed on.
+    pub(crate) written: Vec<http::HeaderName>,
     /// A plugin answered; its name.
     pub(crate) answered: Option<&'static str>,
     /// The client's address, where a plugin knows better.

@@ -137,8 +137,8 @@ fn take_body(record: &Record, body: &mut Option<ClientBody>) -> Option<RequestBo
     let limit = body_limit(record).unwrap_or(u64::MAX);
     let progress = record.progress.clone().unwrap_or_default();
     let may_have_trailers = record.version == Version::HTTP_2 || incoming.size_hint().exact().is_none();
-    let lane_header = if may_have_trailers { choice::lane_header(record) } else { String::new() };
-    Some(RequestBody::new(incoming, limit, record.conn.clone(), progress, lane_header))
+    let ours = if may_have_trailers { choice::ours(record) } else { Vec::new() };
+    Some(RequestBody::new(incoming, limit, record.conn.clone(), progress, ours))
 }
 
 async fn attempt_h2(

@@ -6,7 +6,7 @@ use super::view::View;
 use crate::clock;
 use crate::upstream::stream::TlsPeer;
 use crate::worker::Worker;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use std::sync::Arc;
 use towpath_route::{
     Draw, Endpoint, InFlight, LaneReason, LaneSource, Match, NoPick, RetryBudget, Route, Table, Tag, TriedSet,
@@ -52,12 +52,14 @@ fn came_through_proxy(record: &Record, headers: &HeaderMap) -> bool {
         || (present.has(Of::XForwarded) && headers.contains_key("x-forwarded-for"))
 }
 
-/// Name of the header that names the lane where this request goes; empty = none.
-pub(crate) fn lane_header(record: &Record) -> String {
+/// Names of headers that only the gateway's word may stand in: the one that names the lane, and those that plugins write.
+pub(crate) fn ours(record: &Record) -> Vec<HeaderName> {
+    let mut ours = record.running.as_ref().map_or_else(Vec::new, |running| running.written.clone());
     record.conn.worker.table.choose(|view| {
-        let matched = matched(&view.table, record);
-        matched.map_or_else(String::new, |matched| matched.policy().header.to_ascii_lowercase())
-    })
+        let lane = matched(&view.table, record).map(|matched| &matched.policy().header);
+        ours.extend(lane.and_then(|name| HeaderName::from_bytes(name.as_bytes()).ok()));
+    });
+    ours
 }
 
 /// What serves the request. That was found before its plugins ran, and holds until its end: what they changed in it, or a

@@ -23,6 +23,32 @@ pub(crate) enum BodyLength {
     Unknown,
 }
 
+/// Headers by which instances are told who asks.
+const IDENTITY: [&str; 3] = ["x-consumer-username", "x-consumer-custom-id", "x-credential-identifier"];
+
+/// Takes out what a client says of who it is, where plugins tell instances that.
+pub(crate) fn remove_identity(headers: &mut HeaderMap) {
+    IDENTITY.iter().for_each(|name| drop(headers.remove(*name)));
+}
+
+/// Takes out the spellings with `_` of these names.
+pub(crate) fn remove_imitations(headers: &mut HeaderMap, of: &[HeaderName]) {
+    let imitates = |name: &HeaderName| {
+        name.as_str().contains('_') && of.iter().any(|ours| ours != name && reads_as(name, ours))
+    };
+    let bad: Vec<_> = headers.keys().filter(|name| imitates(name)).cloned().collect();
+    for name in bad {
+        headers.remove(name);
+    }
+}
+
+/// Whether CGI-like servers, which read `_` in a name as `-`, take one for the other.
+fn reads_as(name: &HeaderName, ours: &HeaderName) -> bool {
+    let (name, ours) = (name.as_str().as_bytes(), ours.as_str().as_bytes());
+    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    name.len() == ours.len() && name.iter().zip(ours).all(|(a, b)| dashed(*a) == dashed(*b))
+}
+
 /// A request head on its way to an instance.
 pub(crate) struct Outgoing<'a> {
     pub(crate) worker: &'a Worker,
@@ -36,10 +62,12 @@ pub(crate) struct Outgoing<'a> {
 
 /// Takes out of a request's trailers what has a meaning for framing, routing, identity or trust: it was looked for in the
 /// head, and an instance that merges trailers into headers would believe it.
-pub(crate) fn filter_trailers(trailers: &mut HeaderMap, lane_header: &str) {
+/// `ours` are further names that a gateway or its plugins write.
+pub(crate) fn filter_trailers(trailers: &mut HeaderMap, ours: &[HeaderName]) {
     let bad = |name: &HeaderName| {
         !header_passes(name.as_str())
-            || name.as_str() == lane_header
+            || IDENTITY.contains(&name.as_str())
+            || ours.iter().any(|ours| reads_as(name, ours))
             || name.as_str().starts_with("proxy-")
             || matches!(
                 name.as_str(),
@@ -59,6 +87,16 @@ pub(crate) fn filter_trailers(trailers: &mut HeaderMap, lane_header: &str) {
     let bad: Vec<_> = trailers.keys().filter(|name| bad(name)).cloned().collect();
     for name in bad {
         trailers.remove(name);
+    }
+}
+
+/// Takes out what `Connection` declares to belong to this hop. Once, before anyone sets headers: the client's list says nothing of
+/// those. What never passes stays, since the gateway itself reads it.
+pub(crate) fn remove_listed(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        for name in listed_names(headers).into_iter().filter(|name| header_passes(name.as_str())) {
+            headers.remove(name);
+        }
     }
 }
 
@@ -113,16 +151,10 @@ fn wants_trailers(headers: &HeaderMap) -> bool {
 impl Outgoing<'_> {
     /// Every end-to-end header that goes out, in order.
     fn each(&self, mut put: impl FnMut(&str, &[u8])) {
-        let listed = if self.headers.contains_key(header::CONNECTION) {
-            listed_names(self.headers)
-        } else {
-            Vec::new()
-        };
         let trace = if self.has(Of::Traceparent) { self.headers.get("traceparent") } else { None };
         let trace = trace.filter(|value| ids::is_traceparent(value.as_bytes()));
         for (name, value) in self.headers {
             let mine = (!header_passes(name.as_str()) && !self.record.forces(name.as_str()))
-                || listed.contains(name)
                 || (trace.is_none() && name == "tracestate")
                 || (!self.lane_header().is_empty() && name.as_str() == self.lane_header());
             if mine {

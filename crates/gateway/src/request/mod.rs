@@ -53,6 +53,7 @@ pub(crate) async fn serve(
         return error_reply::make(record, &headers, ErrorCode::BadRequest, detail, true);
     }
     let mut body = (!body.is_end_stream()).then_some(ClientBody::Live(body));
+    head::remove_listed(&mut headers);
     run::find(&mut record, &headers);
     if record.running.is_some()
         && let Some(answer) = run::before(&mut record, &mut headers, &mut body).await

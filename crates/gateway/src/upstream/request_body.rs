@@ -7,7 +7,7 @@ use crate::clock;
 use crate::deadline::Deadline;
 use crate::request::head;
 use bytes::{Buf, Bytes};
-use http::header::HeaderMap;
+use http::header::{HeaderMap, HeaderName};
 use http_body::Body;
 use hyper::body::Incoming;
 use std::cell::Cell;
@@ -173,8 +173,8 @@ pub(crate) struct RequestBody {
     limit: u64,
     conn: Rc<Conn>,
     progress: Rc<BodyProgress>,
-    /// The header that names the lane; no trailer may.
-    lane_header: String,
+    /// Headers that no trailer may imitate.
+    ours: Vec<HeaderName>,
 }
 
 impl RequestBody {
@@ -184,9 +184,9 @@ impl RequestBody {
         limit: u64,
         conn: Rc<Conn>,
         progress: Rc<BodyProgress>,
-        lane_header: String,
+        ours: Vec<HeaderName>,
     ) -> Self {
-        Self { incoming, limit, conn, progress, lane_header }
+        Self { incoming, limit, conn, progress, ours }
     }
 
     /// What is known of it from outside.
@@ -212,7 +212,7 @@ impl RequestBody {
             None => Poll::Ready(Ok(None)),
             Some(Ok(mut frame)) => {
                 if let Some(trailers) = frame.trailers_mut() {
-                    head::filter_trailers(trailers, &self.lane_header);
+                    head::filter_trailers(trailers, &self.ours);
                 }
                 let bytes = self.progress.bytes.get() + frame.data_ref().map_or(0, |data| data.len() as u64);
                 self.progress.bytes.set(bytes);

@@ -41,7 +41,7 @@ fn documents(all: &Value) -> Vec<Document> {
 /// A gateway with these resources.
 pub struct Alone {
     pub address: SocketAddr,
-    _gateway: Gateway,
+    gateway: Gateway,
     written: Arc<Written>,
     _dir: TempDir,
 }
@@ -62,7 +62,7 @@ impl Alone {
         settings.resources = Some(Resources(written.clone()));
         change(&mut settings);
         let gateway = Gateway::start(settings, None).await.unwrap();
-        Self { address: gateway.addresses()[0], _gateway: gateway, written, _dir: dir }
+        Self { address: gateway.addresses()[0], gateway, written, _dir: dir }
     }
 
     /// Other resources. They are there a moment later.
@@ -77,6 +77,14 @@ impl Alone {
 
     pub fn get(&self, path: &str) -> Answer {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n\r\n"))
+    }
+
+    /// The value of a metric, by the whole name with labels.
+    pub fn metric(&self, name: &str) -> f64 {
+        let admin = self.gateway.admin_address().unwrap();
+        let text = Client::connect(admin).request("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").text();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no metric {name}")).parse().unwrap()
     }
 
     pub fn send(&self, request: &str) -> Answer {

@@ -815,3 +815,91 @@ async fn a_question_mark_in_a_variable_cuts_no_path() {
     assert_eq!(sent("/?name=a%3Fb"), "/files/a%3Fb/end?v=&name=a%3Fb");
     assert_eq!(sent("/?name=x&v=1%3f2"), "/files/x/end?v=1%3F2&name=x&v=1%3f2");
 }
+
+/// A client's `Connection` speaks of the client's own headers, not of what plugins set.
+#[tokio::test]
+async fn a_client_cannot_take_out_what_plugins_set() {
+    let app = HttpApp::start("a");
+    let alone = Alone::start(json!({
+        "consumers": [{"username": "jack", "plugins": {"key-auth": {"key": "k"}}}],
+        "routes": [{"id": "1", "uri": "/*", "upstream": upstream(&[app.address()]), "plugins": {
+            "key-auth": {}, "proxy-rewrite": {"headers": {"set": {"X-Set": "1", "X-Forwarded-For": "$remote_addr"}}}}}],
+    }))
+    .await;
+    let answer = alone.get_with(
+        "/",
+        "apikey: k\r\nConnection: X-Consumer-Username, X-Set, X-Forwarded-For, X-Hop\r\nX-Hop: 1\r\nX-Set: 0",
+    );
+    assert_eq!(answer.seen("x-consumer-username").as_deref(), Some("jack"));
+    assert_eq!(answer.seen_all("x-set"), ["1"]);
+    assert_eq!(answer.seen_all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(answer.seen("x-hop"), None);
+}
+
+/// Servers that read `_` as `-`, or take trailers for headers, believe no client either.
+#[tokio::test]
+async fn a_client_cannot_imitate_what_plugins_set() {
+    let raw = Raw::start(|_, mut client| {
+        let mut lines = client.read_request();
+        while lines.last().is_none_or(|line| !line.is_empty()) || !lines.iter().any(|line| line == "0") {
+            lines.push(client.line());
+        }
+        let body = lines.join("|").to_ascii_lowercase();
+        client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        client.read_request();
+    });
+    let alone = Alone::start(json!({
+        "consumers": [{"username": "jack", "plugins": {"key-auth": {"key": "k"}}}],
+        "routes": [
+            {"id": "1", "uri": "/auth", "upstream": upstream(&[raw.address]), "plugins": {
+                "key-auth": {}, "proxy-rewrite": {"headers": {"set": {"X-My-Role": "user"}, "remove": ["X-In-Ner"]}}}},
+            {"id": "2", "uri": "/open", "upstream": upstream(&[raw.address])},
+        ],
+    }))
+    .await;
+    for path in ["/auth", "/open"] {
+        let named = "X-Consumer-Username: root\r\nX_Consumer_Username: root\r\nX-Consumer_Custom-Id: root\r\nX-Credential-Identifier: root\r\n";
+        let more =
+            if path == "/auth" { "X-My-Role: root\r\nX_My-Role: root\r\nX_In_Ner: root\r\n" } else { "" };
+        let text = alone
+            .send(&format!(
+                "POST {path} HTTP/1.1\r\nHost: a.test\r\napikey: k\r\nX_Other: 1\r\n{named}{more}Transfer-Encoding: chunked\r\n\r\n\
+                 2\r\nhi\r\n0\r\nX-Sum: 1\r\n{named}{more}\r\n"
+            ))
+            .text();
+        assert!(!text.contains("root"), "{text}");
+        assert!(text.contains("|x_other: 1|") && text.ends_with("|0|x-sum: 1|"), "{text}");
+        assert_eq!(text.contains("|x-consumer-username: jack|"), path == "/auth", "{text}");
+        assert_eq!(text.contains("|x-my-role: user|"), path == "/auth", "{text}");
+    }
+}
+
+/// Where nobody can be asked who the client is, its own word does not stand in for the answer.
+#[tokio::test]
+async fn a_degraded_forward_auth_passes_no_word_of_the_client() {
+    let app = HttpApp::start("a");
+    let alone = with(
+        &app,
+        json!({"forward-auth": {"uri": format!("http://{}/", dead_address()), "allow_degradation": true, "upstream_headers": ["X-User-Name"]}}),
+    )
+    .await;
+    let answer = alone.get_with("/", "X-User-Name: root\r\nX_User_Name: root\r\nX-Own: 1");
+    assert_eq!((answer.status, answer.seen("x-own").as_deref()), (200, Some("1")));
+    assert_eq!((answer.seen("x-user-name"), answer.seen("x_user_name")), (None, None));
+}
+
+/// A place that takes connections and says nothing holds only so many copies; requests go on without further ones.
+#[tokio::test]
+async fn a_silent_mirror_holds_only_so_many_copies() {
+    let app = HttpApp::start("a");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = format!("http://{}", silent.local_addr().unwrap());
+    let alone = with(&app, json!({"proxy-mirror": {"host": host}})).await;
+    assert_eq!(alone.metric("towpath_gateway_plugin_log_dropped_total"), 0.0);
+    let mut client = alone.client();
+    for _ in 0..300 {
+        assert_eq!(client.request("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").status, 200);
+    }
+    let dropped = alone.metric("towpath_gateway_mirror_dropped_total");
+    assert!((1.0..=44.0).contains(&dropped), "{dropped}");
+}

@@ -16,6 +16,7 @@ pub(super) fn attach(request: &mut Request<'_>, consumer: Arc<Consumer>, credent
     ];
     for (name, text) in told {
         let name = HeaderName::from_static(name);
+        request.running().written.push(name.clone());
         match text.and_then(value) {
             Some(value) => request.headers.insert(name, value),
             None => request.headers.remove(name),

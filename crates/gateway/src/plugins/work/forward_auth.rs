@@ -79,12 +79,25 @@ impl ForwardAuth {
         headers
     }
 
+    /// What the service has said goes on to the upstream; what the client says in its place does not.
+    fn tell(&self, request: &mut Request<'_>, headers: &HeaderMap) {
+        request.running().written.extend(self.to_upstream.iter().cloned());
+        for name in &self.to_upstream {
+            request.headers.remove(name);
+            for value in headers.get_all(name) {
+                request.headers.append(name.clone(), value.clone());
+            }
+        }
+    }
+
     fn judge(&self, asked: Asked, request: &mut Request<'_>) -> Step {
         match asked {
             Asked::TooLarge => Step::answer(Answer::status(413)),
             Asked::Failed(error) => {
                 tracing::warn!(uri = %self.config.uri, %error, "an authorization service cannot be asked");
                 if self.config.allow_degradation {
+                    // Nobody has said what stands in these, the client least of all.
+                    self.tell(request, &HeaderMap::new());
                     return Step::Next;
                 }
                 Step::answer(Answer::status(self.config.status_on_error))
@@ -100,12 +113,7 @@ impl ForwardAuth {
                 Step::answer(answer)
             }
             Asked::Answered { headers, .. } => {
-                for name in &self.to_upstream {
-                    request.headers.remove(name);
-                    for value in headers.get_all(name) {
-                        request.headers.append(name.clone(), value.clone());
-                    }
-                }
+                self.tell(request, &headers);
                 Step::Next
             }
         }

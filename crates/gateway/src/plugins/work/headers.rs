@@ -60,6 +60,12 @@ pub(super) struct Filled {
 }
 
 impl Filled {
+    /// Names of all headers that it has a say in.
+    pub(super) fn names(&self) -> impl Iterator<Item = &HeaderName> {
+        let added = self.add.iter().map(|(name, _)| name);
+        added.chain(self.set.iter().map(|(name, _)| name)).chain(&self.remove)
+    }
+
     /// Does it.
     pub(super) fn apply(self, headers: &mut HeaderMap) {
         for (name, value) in self.add {

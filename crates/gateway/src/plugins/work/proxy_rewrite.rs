@@ -124,6 +124,7 @@ impl Plugin for ProxyRewrite {
             // What the client says of these is not believed: only the plugin's word goes out.
             forced.iter().for_each(|name| drop(request.headers.remove(name)));
             request.running().forced.extend(forced);
+            request.running().written.extend(filled.names().cloned());
             filled.apply(request.headers);
         }
         Step::Next

@@ -107,6 +107,7 @@ impl Plugin for RequestId {
                 value
             }
         };
+        request.running().written.push(self.name.clone());
         request.running().note(self, value);
         Step::Next
     }
