@@ -9,6 +9,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Map, Number, Value, json};
+use std::collections::BTreeSet;
 use towpath_resources::{Format, Id, Kind, Set, patched, read, read_file};
 
 const NAMES: &[&str] = &[
@@ -145,6 +146,27 @@ proptest! {
         let text = json!({kind.as_str(): [value]}).to_string();
         for format in [Format::Json, Format::Yaml, Format::Toml] {
             let _ = read_file(&format!("{text}\n#END"), format, &|_| None);
+        }
+    }
+
+    #[test]
+    fn what_is_taken_the_table_takes(
+        paths in proptest::collection::vec("(/|//|a|:|:a|\\.|\\.\\.|\\*|\\?|#|%2F|ä| ){0,8}|/(a/){60,70}|/[a/:.*?]{0,12}", 1..3),
+        hosts in proptest::collection::vec("\\*|\\*?\\.?[a-bA-B.]{1,6}(:80)?|\\[::1\\]|_|-a", 1..3),
+    ) {
+        let paths: BTreeSet<_> = paths.into_iter().collect();
+        let hosts: BTreeSet<_> = hosts.into_iter().collect();
+        let route = json!({"uris": paths, "hosts": hosts, "upstream": {"nodes": {}}});
+        let service = json!({"hosts": hosts});
+        let mut rule = towpath_route::RuleSpec::new("r", &[], towpath_types::AppRef::of_upstream("u"));
+        rule.paths = paths.into_iter().collect();
+        rule.hosts = hosts.into_iter().collect();
+        if read(Kind::Route, &id_of(Kind::Route), &route).is_ok() {
+            prop_assert_eq!(towpath_route::check::rule(&rule), Vec::new());
+        }
+        rule.paths = vec!["/".to_owned()];
+        if read(Kind::Service, &id_of(Kind::Service), &service).is_ok() {
+            prop_assert_eq!(towpath_route::check::rule(&rule), Vec::new());
         }
     }
 

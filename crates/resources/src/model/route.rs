@@ -6,6 +6,8 @@ use crate::{Fault, Id};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use towpath_route::RuleSpec;
+use towpath_types::AppRef;
 
 /// A route: which requests it is for, what is done with them, where they go.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -139,6 +141,7 @@ impl Route {
             faults.push(Fault::new("remote_addrs", "must not stand beside remote_addr"));
         }
         self.check_paths(faults);
+        self.check_place(faults);
         let anything = self.plugins.is_some()
             || self.plugin_config_id.is_some()
             || self.upstream.is_some()
@@ -170,6 +173,27 @@ impl Route {
                     field,
                     format!("{path:?} has a * before its end: only the end of a path can be open"),
                 ));
+            }
+        }
+    }
+
+    /// What the routing table would refuse, where nothing else was found.
+    fn check_place(&self, faults: &mut Vec<Fault>) {
+        let paths: Vec<&str> = self.paths().collect();
+        if paths.is_empty() {
+            return;
+        }
+        let mut rule = RuleSpec::new("a", &paths, AppRef::of_upstream("none"));
+        rule.hosts = self.own_hosts().map(|host| host.as_str().to_owned()).collect();
+        for wrong in towpath_route::check::rule(&rule) {
+            let field = match (wrong.field.strip_prefix("paths"), wrong.field.strip_prefix("hosts")) {
+                (Some(_), _) if self.uri.is_some() => "uri".to_owned(),
+                (Some(at), _) => format!("uris{at}"),
+                (_, Some(_)) if self.host.is_some() => "host".to_owned(),
+                _ => wrong.field,
+            };
+            if faults.iter().all(|fault| fault.path != field) {
+                faults.push(Fault::new(field, wrong.message));
             }
         }
     }

@@ -41,6 +41,11 @@ pub struct Service {
 
 impl Service {
     pub(crate) fn check(&self, faults: &mut Vec<Fault>) {
+        for (at, host) in self.hosts.iter().flatten().enumerate() {
+            if let Err(why) = towpath_route::check::host(&host.as_str().to_ascii_lowercase()) {
+                faults.push(Fault::new(format!("hosts[{at}]"), why));
+            }
+        }
         if let Some(upstream) = &self.upstream {
             if self.upstream_id.is_some() {
                 faults.push(Fault::new("upstream_id", "must not stand beside upstream"));
