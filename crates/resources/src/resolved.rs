@@ -38,6 +38,8 @@ pub struct Resolved {
     pub plugins: Vec<PluginUse>,
     /// The service that it is of.
     pub service: Option<Id>,
+    /// That service's name for people.
+    pub service_name: Option<String>,
     /// Labels.
     pub labels: Labels,
 }

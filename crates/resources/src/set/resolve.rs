@@ -34,6 +34,8 @@ impl Set {
             self.resolutions += 1;
         }
         let missing = document.as_deref().map(|document| self.faults_of(document)).unwrap_or_default();
+        // A global rule stays whatever one of its plugins refers to: without it, what it protects would be open.
+        let rule = document.clone().filter(|_| key.kind == Kind::GlobalRule);
         let document = document.filter(|_| missing.is_empty());
         self.refuse(key, missing, changed);
         self.resolve_upstreams(key, document.as_deref(), changed);
@@ -56,7 +58,7 @@ impl Set {
                     &mut changed.consumers_gone,
                 );
             }
-            Kind::GlobalRule => match document {
+            Kind::GlobalRule => match rule {
                 Some(document) => {
                     let rule = ResolvedRule { id: key.id.clone(), plugins: document.plugins.clone() };
                     self.rules.insert(key.id.clone(), Arc::new(rule));
@@ -78,6 +80,17 @@ impl Set {
                 Some(Body::Ssl(ssl)) if ssl.r#type != SslKind::Client => {
                     let message = format!("certificate {:?} is not of type \"client\"", key.id.as_str());
                     faults.push(Fault::new("tls.client_cert_id", message));
+                }
+                Some(Body::Upstream(upstream)) if upstream.lane.is_some() => {
+                    let split = |plugin: &&PluginUse| plugin.config.settings().references().contains(&key);
+                    if let Some(plugin) = document.plugins.iter().find(split) {
+                        let message = format!(
+                            "names upstream {:?}, whose lane does nothing in {}: put it into the route's upstream",
+                            key.id.as_str(),
+                            plugin.name
+                        );
+                        faults.push(Fault::new(format!("plugins.{}", plugin.name), message));
+                    }
                 }
                 Some(_) => {}
             }
@@ -212,6 +225,7 @@ impl Set {
             target: self.target_of_route(&document.key, route, service),
             plugins: self.plugins_of_route(document, route, service),
             service: route.service_id.clone(),
+            service_name: service_spec.and_then(|service| service.name.clone()),
             labels: route.labels.clone().unwrap_or_default(),
         })
     }

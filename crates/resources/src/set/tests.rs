@@ -183,3 +183,26 @@ fn a_changed_certificate_reaches_the_upstream_that_shows_it() {
     let changed = set.change(vec![ssl(&second)], &[]);
     assert_eq!(changed.upstreams[0].client_certificate.as_ref().unwrap().0, second.0);
 }
+
+#[test]
+fn a_global_rule_stays_whatever_it_refers_to() {
+    let mut set = Set::new();
+    let plugins = json!({"plugins": {"key-auth": {}, "traffic-split": {"rules": [{"weighted_upstreams": [{"upstream_id": "u"}]}]}}});
+    let changed = set.change(vec![document(Kind::GlobalRule, "g", plugins)], &[]);
+    assert_eq!(changed.refused.len(), 1);
+    let names: Vec<_> = changed.rules.unwrap()[0].plugins.iter().map(|plugin| plugin.name).collect();
+    assert_eq!(names, ["key-auth", "traffic-split"]);
+    set.change(vec![upstream(json!({"a.test:80": 1}))], &[]);
+    let changed = set.change(Vec::new(), &[key(Kind::Upstream, "u")]);
+    assert_eq!(changed.rules.unwrap()[0].plugins.len(), 2, "nor when what it refers to is deleted");
+}
+
+#[test]
+fn a_lane_in_an_upstream_of_traffic_split_is_refused() {
+    let mut set = Set::new();
+    let split =
+        json!({"plugins": {"traffic-split": {"rules": [{"weighted_upstreams": [{"upstream_id": "u"}]}]}}});
+    let lane = document(Kind::Upstream, "u", json!({"app": "shop", "lane": "blue"}));
+    let changed = set.change(vec![lane, route("r", split)], &[]);
+    assert!(changed.refused[0].faults[0].to_string().starts_with("plugins.traffic-split: "), "{changed:?}");
+}
