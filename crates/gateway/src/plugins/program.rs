@@ -56,7 +56,7 @@ pub(crate) struct Program {
 }
 
 /// A consumer, found by what one of its credentials says.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Consumer {
     pub(crate) name: String,
     pub(crate) group: Option<String>,

@@ -5,16 +5,22 @@ use std::sync::Arc;
 use towpath_resources::ResolvedConsumer;
 use towpath_resources::plugins::PluginCredential;
 
-/// The index of all consumers. Of two with the same key the one whose name sorts first counts.
-pub(super) fn index<'a>(all: impl Iterator<Item = &'a Arc<ResolvedConsumer>>) -> Consumers {
+/// The index of all consumers. Of two with the same key the one whose name sorts first counts. Those that are as they were
+/// `before` stay the same objects, so that what was made for them stays too.
+pub(super) fn index<'a>(
+    all: impl Iterator<Item = &'a Arc<ResolvedConsumer>>,
+    before: &Consumers,
+) -> Consumers {
     let mut index = Consumers::default();
     for resolved in all {
-        let consumer = Arc::new(Consumer {
+        let made = Consumer {
             name: resolved.name.as_str().to_owned(),
             group: resolved.group.as_ref().map(|id| id.as_str().to_owned()),
             custom_id: resolved.labels.get("custom_id").map(|label| label.0.clone()),
             plugins: resolved.plugins.clone(),
-        });
+        };
+        let same = before.by_name.get(&made.name).filter(|known| ***known == made).cloned();
+        let consumer = same.unwrap_or_else(|| Arc::new(made));
         for (id, credential) in &resolved.credentials {
             let id: Option<Arc<str>> = id.as_ref().map(|id| {
                 let text = id.as_str();

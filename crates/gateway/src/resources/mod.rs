@@ -11,6 +11,8 @@ pub(crate) mod passive;
 mod probe;
 mod resolver;
 mod route;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tls;
 pub(crate) mod upstream;
 mod upstreams;
@@ -143,22 +145,13 @@ impl Resources {
         };
         for resolved in again {
             let name = Key::new(Kind::Route, resolved.id.clone()).to_string();
-            let service = self.service_name(&resolved);
-            match route::compile(&resolved, service, &self.plugins) {
+            match route::compile(&resolved, &self.plugins) {
                 Ok(rule) => {
                     outcome.changes.push(Change::PutRule(Box::new(rule)));
                     outcome.refused.push((name, None));
                 }
                 Err(why) => outcome.refused.push((name, Some(why))),
             }
-        }
-    }
-
-    fn service_name(&self, resolved: &Resolved) -> Option<String> {
-        let key = Key::new(Kind::Service, resolved.service.clone()?);
-        match &self.set.get(&key)?.body {
-            towpath_resources::Body::Service(service) => service.name.clone(),
-            _ => None,
         }
     }
 
@@ -179,7 +172,7 @@ impl Resources {
             self.consumers.remove(id);
         }
         if !changed.consumers.is_empty() || !changed.consumers_gone.is_empty() {
-            let consumers = Arc::new(consumers::index(self.consumers.values()));
+            let consumers = Arc::new(consumers::index(self.consumers.values(), &self.plugins.consumers));
             let plugins = Plugins { consumers, ..self.plugins.share() };
             self.plugins = Arc::new(plugins);
         }
@@ -189,11 +182,14 @@ impl Resources {
     fn refresh(&mut self) {
         let mut plugins = self.plugins.share();
         plugins.upstreams = self.upstreams.by_key.clone();
-        plugins.metadata = Arc::new(self.metadata.clone());
+        let is_known = *plugins.metadata == self.metadata;
+        if !is_known {
+            plugins.metadata = Arc::new(self.metadata.clone());
+        }
         let uses: Vec<_> = self.rules.iter().flat_map(|rule| rule.plugins.iter().cloned()).collect();
         plugins.global = if uses.is_empty() {
             None
-        } else if plugins.global.as_ref().is_some_and(|global| global.uses == uses) {
+        } else if is_known && plugins.global.as_ref().is_some_and(|global| global.uses == uses) {
             plugins.global
         } else {
             let mut ordered = uses.clone();

@@ -8,17 +8,13 @@ use towpath_route::{Methods, Networks, Payload, RuleSpec};
 use towpath_types::{AppRef, LaneName};
 
 /// The rule; `Err` says what in the route cannot be used.
-pub(super) fn compile(
-    resolved: &Resolved,
-    service_name: Option<String>,
-    plugins: &Plugins,
-) -> Result<RuleSpec, String> {
+pub(super) fn compile(resolved: &Resolved, plugins: &Plugins) -> Result<RuleSpec, String> {
     let paths: Vec<String> = resolved.paths.iter().map(text_of).collect();
     let about = About {
         route: resolved.id.as_str().to_owned(),
         name: resolved.name.clone(),
         service: resolved.service.as_ref().map(|id| id.as_str().to_owned()),
-        service_name,
+        service_name: resolved.service_name.clone(),
         matched: paths.first().cloned(),
     };
     let mut program = Program::compile(resolved.plugins.clone(), about, plugins);

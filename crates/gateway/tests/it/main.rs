@@ -11,6 +11,7 @@
 mod alone;
 mod bodies;
 mod control;
+mod counts;
 mod deaths;
 mod drain;
 mod errors;

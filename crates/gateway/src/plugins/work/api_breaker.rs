@@ -51,7 +51,11 @@ impl Seen {
 
 impl ApiBreaker {
     pub(in crate::plugins) fn new(config: &Arc<Config>, scope: &Scope<'_>) -> Self {
-        let seen = scope.plugins.states.get(&format!("{}/api-breaker", scope.from), Counters::default);
+        let seen = scope.plugins.states.kept(
+            &format!("{}/api-breaker", scope.from),
+            clock::now_ns(),
+            Counters::default,
+        );
         Self { config: config.clone(), seen }
     }
 

@@ -89,7 +89,11 @@ impl LimitConn {
             key: LimitKey::of_conn(KeyType::VarCombination, &rule.key),
             one_of_several: true,
         }));
-        let counted = scope.plugins.states.get(&format!("{}/limit-conn", scope.from), Counters::default);
+        let counted = scope.plugins.states.kept(
+            &format!("{}/limit-conn", scope.from),
+            clock::now_ns(),
+            Counters::default,
+        );
         Self { config: config.clone(), limits, counted }
     }
 

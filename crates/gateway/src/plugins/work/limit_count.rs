@@ -113,7 +113,7 @@ impl LimitCount {
             Some(group) => format!("group {group}/limit-count"),
             None => format!("{}/limit-count", scope.from),
         };
-        let counted = scope.plugins.states.get(&name, Counters::default);
+        let counted = scope.plugins.states.kept(&name, clock::now_ns(), Counters::default);
         Self { config: config.clone(), limits, counted }
     }
 
@@ -142,9 +142,10 @@ impl LimitCount {
         let (Some(count), Some(time)) = (limit.count.value(&vars, 1), limit.time.value(&vars, 1)) else {
             return Err(self.uncounted());
         };
-        let key = format!("{n}:{key}");
         let (now, length) = (clock::now_ns(), time.saturating_mul(1_000_000_000));
         let sliding = self.config.window_type == WindowType::Sliding;
+        // Windows of other lengths, which a group or a variable may bring, count for themselves: one would begin the other anew.
+        let key = format!("{n}:{time}:{sliding}:{key}");
         let found = self.counted.with(
             &key,
             |window| window.is_spent(now),

@@ -48,7 +48,11 @@ impl Bucket {
 
 impl LimitReq {
     pub(in crate::plugins) fn new(config: &Arc<Config>, scope: &Scope<'_>) -> Self {
-        let counted = scope.plugins.states.get(&format!("{}/limit-req", scope.from), Counters::default);
+        let counted = scope.plugins.states.kept(
+            &format!("{}/limit-req", scope.from),
+            clock::now_ns(),
+            Counters::default,
+        );
         Self { key: LimitKey::of_conn(config.key_type, &config.key), config: config.clone(), counted }
     }
 }
