@@ -2,6 +2,7 @@
 
 use crate::plugins::vars::Vars;
 use http::HeaderMap;
+use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION, SET_COOKIE};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use towpath_route::vars::Template;
@@ -61,9 +62,18 @@ fn about_route(vars: &Vars<'_>, entry: &mut Map<String, Value>) {
     }
 }
 
+/// Headers whose values prove who somebody is, and so are for no log.
+fn is_secret(name: &HeaderName) -> bool {
+    [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, SET_COOKIE].contains(name)
+}
+
 fn headers(map: &HeaderMap) -> Value {
     let mut all = Map::new();
     for name in map.keys() {
+        if is_secret(name) {
+            all.insert(name.as_str().to_owned(), "(hidden)".into());
+            continue;
+        }
         let mut values =
             map.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let first = values.next().unwrap_or_default();
@@ -123,4 +133,23 @@ fn all(vars: &Vars<'_>) -> Value {
         entry.extend(rest);
     }
     Value::Object(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_prove_who_somebody_is_are_not_told() {
+        let mut map = HeaderMap::new();
+        for name in ["authorization", "proxy-authorization", "cookie", "set-cookie", "accept"] {
+            map.append(name, "value".parse().unwrap());
+            map.append(name, "other".parse().unwrap());
+        }
+        let told = headers(&map);
+        for name in ["authorization", "proxy-authorization", "cookie", "set-cookie"] {
+            assert_eq!(told[name], "(hidden)");
+        }
+        assert_eq!(told["accept"], json!(["value", "other"]));
+    }
 }

@@ -9,13 +9,18 @@ use towpath_resources::plugins::uri_blocker::Config;
 /// See the module.
 pub(in crate::plugins) struct UriBlocker {
     config: Arc<Config>,
-    rules: Vec<Regex>,
+    /// `None` = one of them cannot be used, so that nothing can be said of requests.
+    rules: Option<Vec<Regex>>,
 }
 
 impl UriBlocker {
     pub(in crate::plugins) fn new(config: &Arc<Config>) -> Self {
         Self {
-            rules: substitute::patterns(&config.block_rules, config.case_insensitive),
+            rules: config
+                .block_rules
+                .iter()
+                .map(|text| substitute::pattern(text, config.case_insensitive))
+                .collect(),
             config: config.clone(),
         }
     }
@@ -28,7 +33,10 @@ impl Plugin for UriBlocker {
 
     fn rewrite(&self, request: &mut Request<'_>) -> Step {
         let uri = request.record.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-        if !self.rules.iter().any(|rule| rule.is_match(uri.as_bytes())) {
+        let Some(rules) = &self.rules else {
+            return Step::answer(Answer::error_msg(500, "a rule of uri-blocker cannot be used"));
+        };
+        if !rules.iter().any(|rule| rule.is_match(uri.as_bytes())) {
             return Step::Next;
         }
         Step::answer(match &self.config.rejected_msg {
