@@ -9,7 +9,7 @@
 
 use serde_json::Value;
 use std::fmt::Write;
-use towpath_resources::{Kind, plugins, refused_fields, schema_of};
+use towpath_resources::{Kind, plugins, refused_fields, schema_of, unserved};
 
 const HEAD: &str = "\
 # Resources of the gateway
@@ -46,6 +46,9 @@ fn guide() -> String {
         if kind == Kind::PluginMetadata {
             text.push_str("The id is the name of a plugin; the fields are in the section of the plugin.\n");
             continue;
+        }
+        if let Some(reason) = unserved(kind) {
+            write!(text, "**Refused**: {reason}.\n\n").unwrap();
         }
         text.push_str("| field | value | default | |\n|---|---|---|---|\n");
         rows(&mut text, "", schema_of(kind), kind != Kind::Upstream);

@@ -21,7 +21,7 @@ fn the_configuration_of_a_shop_is_taken_as_it_is() {
     let mut set = Set::new();
     let changed = set.change(documents, &[]);
     // Two exports are switched off.
-    assert_eq!((changed.routes.len(), changed.upstreams.len(), changed.refused.len()), (108, 18, 0));
+    assert_eq!((changed.routes.len(), changed.upstreams.len(), changed.refused.len()), (108, 17, 0));
     let admin = changed.routes.iter().find(|route| route.id.as_str() == "catalog-8").unwrap();
     let plugins: Vec<_> = admin.plugins.iter().map(|plugin| plugin.name).collect();
     assert_eq!(plugins, ["ip-restriction", "key-auth", "limit-count"]);

@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::BTreeSet;
 
 fn faults(kind: Kind, value: Value) -> Vec<String> {
     let id = match kind {
@@ -50,17 +51,8 @@ fn good_documents_of_every_kind_are_taken() {
             Kind::GlobalRule,
             json!({"plugins": {"limit-count": {"count": 2, "time_window": 60, "rejected_code": 503}}}),
         ),
-        (
-            Kind::Ssl,
-            json!({"cert": cert, "key": pem_key, "snis": ["a.test", "*.a.test"], "client": {"ca": cert}}),
-        ),
-        (
-            Kind::StreamRoute,
-            json!({"server_port": 9100, "upstream": {"scheme": "tcp", "nodes": {"127.0.0.1:5432": 1}}}),
-        ),
+        (Kind::Ssl, json!({"type": "client", "cert": cert, "key": pem_key})),
         (Kind::PluginMetadata, json!({"limit_header": "X-Limit"})),
-        (Kind::Secret, json!({"uri": "https://vault.test", "prefix": "kv", "token": "t"})),
-        (Kind::Proto, json!({"content": "syntax = \"proto3\";"})),
     ] {
         assert_eq!(faults(kind, value.clone()), Vec::<String>::new(), "{kind} {value}");
     }
@@ -188,6 +180,180 @@ fn what_is_not_run_is_refused_by_name() {
     ] {
         assert_fault(kind, &value, expected);
     }
+}
+
+#[test]
+fn places_that_the_table_refuses_are_refused() {
+    let upstream = json!({"nodes": {"127.0.0.1:80": 1}});
+    for (kind, value, expected) in [
+        (
+            Kind::Route,
+            json!({"uris": ["/a", "/a?x"], "upstream": upstream}),
+            "uris[1]: \"/a?x\" has '?' in it, which no path has; conditions on the query go into vars",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a//b", "upstream": upstream}),
+            "uri: \"/a//b\" matches nothing, since //, /./ and /../ are resolved first; write it without",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/a", "host": "*foo.com", "upstream": upstream}),
+            "host: host \"*foo.com\" is not a host name; write for example shop.example.com or *.example.com",
+        ),
+        (
+            Kind::Service,
+            json!({"hosts": ["a.test", "*"]}),
+            "hosts[1]: host \"*\" is not a host name; write for example shop.example.com or *.example.com",
+        ),
+    ] {
+        assert_fault(kind, &value, expected);
+    }
+}
+
+#[test]
+fn kinds_that_are_not_served_are_refused() {
+    let (cert, pem_key) = crate::certificate::tests::pair("a.test");
+    for (kind, value) in [
+        (
+            Kind::Ssl,
+            json!({"cert": cert, "key": pem_key, "snis": ["a.test", "*.a.test"], "client": {"ca": cert}}),
+        ),
+        (Kind::StreamRoute, json!({"server_port": 9100, "upstream": {"nodes": {"127.0.0.1:5432": 1}}})),
+        (Kind::Secret, json!({"uri": "https://vault.test", "prefix": "kv", "token": "t"})),
+        (Kind::Proto, json!({"content": "syntax = \"proto3\";"})),
+    ] {
+        let found = faults(kind, value);
+        assert!(matches!(&found[..], [one] if one.contains("not served by this gateway yet")), "{found:?}");
+    }
+}
+
+#[test]
+fn what_would_do_nothing_is_refused_and_defaults_are_taken() {
+    let node = json!({"127.0.0.1:80": 1});
+    for (spec, fields) in [
+        (
+            json!({"app": "shop", "type": "chash", "hash_on": "header", "key": "x-a", "retries": 1, "slow_start": 3,
+                "timeout": {"connect": 1, "send": 1, "read": 1}, "checks": {"active": {}}, "locality": "none", "scheme": "grpc"}),
+            &["type", "hash_on", "key", "retries", "timeout", "checks", "slow_start", "locality", "scheme"][..],
+        ),
+        (
+            json!({"app": "shop", "type": "roundrobin", "hash_on": "vars", "scheme": "http", "locality": "zone"}),
+            &[],
+        ),
+        (json!({"nodes": node, "scheme": "tcp"}), &["scheme"]),
+        (json!({"nodes": node, "scheme": "udp"}), &["scheme"]),
+        (json!({"service_name": "_http._tcp.a.test", "discovery_type": "dns"}), &["service_name"]),
+        (json!({"nodes": node, "scheme": "grpc", "keepalive_pool": {"size": 3}}), &["keepalive_pool"]),
+        (
+            json!({"nodes": node, "scheme": "grpcs", "keepalive_pool": {"size": 320, "idle_timeout": 60, "requests": 1000}}),
+            &[],
+        ),
+        (
+            json!({"nodes": node, "checks": {"active": {"concurrency": 3}, "passive": {"type": "tcp", "healthy": {"successes": 1}}}}),
+            &["checks.active.concurrency", "checks.passive.type", "checks.passive.healthy.successes"],
+        ),
+        (
+            json!({"nodes": node, "checks": {"active": {"concurrency": 10}, "passive": {"type": "http", "healthy": {"successes": 5}}}}),
+            &[],
+        ),
+    ] {
+        let found = faults(Kind::Upstream, spec.clone());
+        let named: BTreeSet<&str> = found.iter().filter_map(|fault| fault.split(':').next()).collect();
+        assert_eq!(named, fields.iter().copied().collect(), "{spec} {found:?}");
+    }
+}
+
+#[test]
+fn settings_of_plugins_that_would_do_nothing_are_refused_by_name() {
+    let headers = |verb: &str, name: &str| {
+        let value = if verb == "remove" { json!([name]) } else { json!({name: "x"}) };
+        json!({"headers": {verb: value}})
+    };
+    let ours =
+        ["X-Request-Id", "via", "forwarded", "traceparent", "te", "Connection", "upgrade", "content-length"];
+    let mut cases: Vec<(&str, Value, String)> = Vec::new();
+    for name in ours {
+        cases.push(("proxy-rewrite", headers("set", name), format!("headers.set.{name}")));
+        cases.push(("proxy-rewrite", headers("add", name), format!("headers.add.{name}")));
+        cases.push(("proxy-rewrite", json!({"headers": {name: "x"}}), format!("headers.{name}")));
+        let auth = json!({"uri": "http://a.test", "upstream_headers": [name]});
+        cases.push(("forward-auth", auth, "upstream_headers[0]".to_owned()));
+    }
+    for name in ["X-Forwarded-For", "x-request-id", "Via"] {
+        cases.push(("proxy-rewrite", headers("remove", name), "headers.remove[0]".to_owned()));
+    }
+    for (plugin, value, field) in [
+        ("proxy-rewrite", json!({"use_real_request_uri_unsafe": true}), "use_real_request_uri_unsafe"),
+        ("forward-auth", json!({"uri": "http://a.test", "keepalive": false}), "keepalive"),
+        ("forward-auth", json!({"uri": "http://a.test", "keepalive_pool": 9}), "keepalive_pool"),
+        ("jwt-auth", json!({"store_in_ctx": true}), "store_in_ctx"),
+        ("jwt-auth", json!({"header": "a b"}), "header"),
+        ("key-auth", json!({"header": "a:b"}), "header"),
+        ("request-id", json!({"header_name": "a b"}), "header_name"),
+        ("gzip", json!({"buffers": {"number": 3}}), "buffers"),
+        ("response-rewrite", json!({"body": "???", "body_base64": true}), "body"),
+        (
+            "response-rewrite",
+            json!({"filters": [{"regex": "a", "replace": "b", "options": "sm"}]}),
+            "filters[0].options",
+        ),
+        ("uri-blocker", json!({"block_rules": ["("]}), "block_rules[0]"),
+        (
+            "limit-count",
+            json!({"rules": [{"count": 1, "time_window": 1, "key": "$a", "header_prefix": "a b"}]}),
+            "rules[0].header_prefix",
+        ),
+        (
+            "api-breaker",
+            json!({"break_response_code": 502, "break_response_headers": [{"key": "a b", "value": "c"}]}),
+            "break_response_headers[0]",
+        ),
+        (
+            "workflow",
+            json!({"rules": [{"actions": [["return", {"code": 403}], ["return", {"code": 404}]]}]}),
+            "rules[0].actions[1]",
+        ),
+        (
+            "workflow",
+            json!({"rules": [{"actions": [["return", {"code": 403, "body": "x"}]]}]}),
+            "rules[0].actions[0][1].body",
+        ),
+        (
+            "workflow",
+            json!({"rules": [{"actions": [["limit-count", {"count": 0, "time_window": 1}]]}]}),
+            "rules[0].actions[0][1].count",
+        ),
+        (
+            "traffic-split",
+            json!({"rules": [{"weighted_upstreams": [{"upstream": {"app": "shop", "lane": "blue"}}]}]}),
+            "rules[0].weighted_upstreams[0].upstream.lane",
+        ),
+    ] {
+        cases.push((plugin, value, field.to_owned()));
+    }
+    for (plugin, value, field) in cases {
+        let found = faults(Kind::PluginConfig, json!({"plugins": {plugin: value}}));
+        let start = format!("plugins.{plugin}.{field}: ");
+        assert!(found.iter().any(|fault| fault.starts_with(&start)), "{start} {value} {found:?}");
+    }
+    for value in [
+        json!({"forward-auth": {"uri": "http://a.test", "keepalive": true, "keepalive_timeout": 60000, "keepalive_pool": 5}}),
+        json!({"gzip": {"buffers": {"number": 32, "size": 4096}}, "jwt-auth": {"store_in_ctx": false}}),
+        json!({"proxy-rewrite": {"headers": {"set": {"x-real-ip": "$remote_addr", "x-forwarded-host": "a.test"}}}}),
+        json!({"workflow": {"rules": [{"actions": [["limit-count", {"count": 1, "time_window": 1}]]}]}}),
+    ] {
+        assert_eq!(faults(Kind::PluginConfig, json!({"plugins": value})), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn credentials_are_refused_for_what_would_never_authenticate() {
+    let of = |plugin: &str, value: Value| faults(Kind::Credential, json!({"plugins": {plugin: value}}));
+    let meta = of("key-auth", json!({"key": "k", "_meta": {"disable": true}}));
+    assert!(matches!(&meta[..], [one] if one.starts_with("plugins.key-auth._meta: ")), "{meta:?}");
+    let key = of("jwt-auth", json!({"key": "k", "algorithm": "RS256", "public_key": "no key"}));
+    assert!(matches!(&key[..], [one] if one.starts_with("plugins.jwt-auth.public_key: ")), "{key:?}");
 }
 
 #[test]

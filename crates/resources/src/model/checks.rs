@@ -2,6 +2,7 @@
 
 use super::Host;
 use super::route::Method;
+use crate::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,41 @@ pub struct Checks {
     pub active: Option<Active>,
     /// Answers to requests are watched.
     pub passive: Option<Passive>,
+}
+
+impl Checks {
+    pub(crate) fn check(&self, faults: &mut Vec<Fault>) {
+        if self.active.is_none() {
+            faults.push(Fault::new(
+                "checks.active",
+                "is missing: passive checks need active ones to bring nodes back",
+            ));
+        }
+        let passive = self.passive.as_ref();
+        let healthy = PassiveHealthy::default();
+        let different = [
+            (
+                "checks.active.concurrency",
+                self.active
+                    .as_ref()
+                    .is_some_and(|active| active.concurrency != Active::default().concurrency),
+                "does nothing: each node is asked at its own time; leave it out",
+            ),
+            (
+                "checks.passive.type",
+                passive.is_some_and(|passive| passive.r#type != CheckKind::default()),
+                "does nothing: requests are watched whatever their protocol; leave it out",
+            ),
+            (
+                "checks.passive.healthy.successes",
+                passive.is_some_and(|passive| passive.healthy.successes != healthy.successes),
+                "does nothing: active checks bring nodes back; leave it out",
+            ),
+        ];
+        for (field, _, why) in different.into_iter().filter(|(_, different, _)| *different) {
+            faults.push(Fault::new(field, why));
+        }
+    }
 }
 
 /// How a node is asked.

@@ -71,7 +71,7 @@ pub struct Upstream {
     pub pass_host: PassHost,
     /// The Host header for `pass_host: rewrite`.
     pub upstream_host: Option<Host>,
-    /// Name in the registry.
+    /// Name in the registry, with `:port` or on the scheme's usual one.
     #[schemars(length(min = 1, max = 256))]
     pub service_name: Option<String>,
     /// Ours: seconds in which the share of a new node grows to the whole; 0 = at once.
@@ -98,7 +98,7 @@ pub enum Nodes {
 pub struct Node {
     /// Name or address.
     pub host: Host,
-    /// Port; absent = of the scheme, or of the SRV record.
+    /// Port; absent = of the scheme.
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
     /// Share of requests; 0 = none.
@@ -234,7 +234,7 @@ pub enum Scheme {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Discovery {
-    /// DNS: A, AAAA and SRV records.
+    /// DNS: A and AAAA records; those of SRV are not asked for.
     Dns,
 }
 
@@ -316,13 +316,39 @@ impl Upstream {
         if let Some(tls) = &self.tls {
             tls.check(faults);
         }
-        if let Some(checks) = &self.checks
-            && checks.active.is_none()
-        {
-            faults.push(Fault::new(
-                "checks.active",
-                "is missing: passive checks need active ones to bring nodes back",
-            ));
+        if let Some(checks) = &self.checks {
+            checks.check(faults);
+        }
+        if matches!(self.scheme, Scheme::Tcp | Scheme::Tls | Scheme::Udp) {
+            let message = "is for stream routes, which are not served by this gateway yet: give http, https, grpc or grpcs";
+            faults.push(Fault::new("scheme", message));
+        }
+        let kept = self.keepalive_pool.is_some_and(|pool| pool != KeepalivePool::default());
+        if kept && matches!(self.scheme, Scheme::Grpc | Scheme::Grpcs) {
+            let message = "does nothing with scheme grpc or grpcs, whose connections carry many requests at once: leave it out";
+            faults.push(Fault::new("keepalive_pool", message));
+        }
+        if self.app.is_some() {
+            self.check_beside_app(faults);
+        }
+    }
+
+    /// An app brings its own settings. What has its default value is taken, since exports write it.
+    fn check_beside_app(&self, faults: &mut Vec<Fault>) {
+        let given = [
+            ("type", self.r#type != Balancer::default()),
+            ("hash_on", self.hash_on != HashOn::default()),
+            ("key", self.key.is_some()),
+            ("retries", self.retries.is_some()),
+            ("retry_timeout", self.retry_timeout.is_some()),
+            ("timeout", self.timeout.is_some()),
+            ("checks", self.checks.is_some()),
+            ("slow_start", self.slow_start.is_some()),
+            ("locality", self.locality != LocalityName::default()),
+            ("scheme", matches!(self.scheme, Scheme::Grpc | Scheme::Grpcs)),
+        ];
+        for (field, _) in given.into_iter().filter(|(_, given)| *given) {
+            faults.push(Fault::new(field, "does nothing beside app: it is a setting of the app itself"));
         }
     }
 
@@ -344,6 +370,12 @@ impl Upstream {
             (Some(_), None) => faults.push(Fault::new("discovery_type", "is missing: service_name is given")),
             (None, Some(_)) => faults.push(Fault::new("service_name", "is missing: discovery_type is given")),
             _ => {}
+        }
+        if let Some(name) = self.service_name.as_ref().filter(|name| name.starts_with('_')) {
+            let message = format!(
+                "{name:?} is the name of an SRV record, which is not asked for: give a name with addresses"
+            );
+            faults.push(Fault::new("service_name", message));
         }
         if let Some(app) = &self.app
             && let Err(message) = crate::resolved::app_of(app)

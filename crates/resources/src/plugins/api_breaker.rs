@@ -1,6 +1,8 @@
 //! `api-breaker`: an upstream that fails again and again is left alone for a while.
 
 use super::Settings;
+use super::values::check_header;
+use crate::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -79,4 +81,11 @@ fn five_minutes() -> u64 {
     300
 }
 
-impl Settings for Config {}
+impl Settings for Config {
+    fn check(&self, faults: &mut Vec<Fault>) {
+        for (n, header) in self.break_response_headers.iter().flatten().enumerate() {
+            let path = format!("break_response_headers[{n}]");
+            check_header(&path, &header.key, std::slice::from_ref(&header.value), faults);
+        }
+    }
+}

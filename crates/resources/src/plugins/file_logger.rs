@@ -1,6 +1,7 @@
 //! `file-logger`: a line for each request in a file.
 
 use super::Settings;
+use crate::Fault;
 use crate::model::Condition;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -28,8 +29,14 @@ impl Settings for Config {}
 pub struct Metadata {
     /// Fields of a line, where the plugin's use does not say.
     pub log_format: Option<BTreeMap<String, Value>>,
-    /// The file, where the plugin's use does not say.
+    /// Refused: every use says its own.
     pub path: Option<String>,
 }
 
-impl Settings for Metadata {}
+impl Settings for Metadata {
+    fn check(&self, faults: &mut Vec<Fault>) {
+        if self.path.is_some() {
+            faults.push(Fault::new("path", "does nothing: every use of file-logger says its own path"));
+        }
+    }
+}

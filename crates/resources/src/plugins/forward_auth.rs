@@ -1,7 +1,7 @@
 //! `forward-auth`: a service of yours is asked whether the request may pass.
 
 use super::Settings;
-use super::values::check_header;
+use super::values::{check_header, check_not_ours};
 use crate::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -105,6 +105,17 @@ impl Settings for Config {
             for (n, name) in names.iter().enumerate() {
                 check_header(&format!("{path}[{n}]"), name, &[], faults);
             }
+        }
+        for (n, name) in self.upstream_headers.iter().enumerate() {
+            check_not_ours(&format!("upstream_headers[{n}]"), name, faults);
+        }
+        let kept = [
+            ("keepalive", self.keepalive != yes()),
+            ("keepalive_timeout", self.keepalive_timeout != minute()),
+            ("keepalive_pool", self.keepalive_pool != five()),
+        ];
+        for (field, _) in kept.into_iter().filter(|(_, different)| *different) {
+            faults.push(Fault::new(field, "does nothing: each question has a connection of its own; leave it out"));
         }
         for (name, value) in self.extra_headers.iter().flatten() {
             check_header(&format!("extra_headers.{name}"), name, std::slice::from_ref(value), faults);

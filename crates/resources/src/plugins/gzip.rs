@@ -1,6 +1,7 @@
 //! `gzip`: responses are compressed.
 
 use super::Settings;
+use crate::Fault;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
@@ -19,7 +20,7 @@ pub struct Config {
     /// Least version of the request.
     #[schemars(range(min = 1.0, max = 1.1))]
     pub http_version: f64,
-    /// Taken for compatibility: memory is managed by itself.
+    /// Only these defaults are taken: memory is managed by itself.
     pub buffers: Buffers,
     /// Whether `Vary: Accept-Encoding` is added.
     pub vary: bool,
@@ -83,4 +84,10 @@ impl Default for Buffers {
     }
 }
 
-impl Settings for Config {}
+impl Settings for Config {
+    fn check(&self, faults: &mut Vec<Fault>) {
+        if self.buffers != Buffers::default() {
+            faults.push(Fault::new("buffers", "does nothing: memory is managed by itself; leave it out"));
+        }
+    }
+}

@@ -1,8 +1,11 @@
 //! `jwt-auth`: a signed token tells who the consumer is.
 
 use super::Settings;
+use super::values::check_header;
 use crate::Fault;
 use base64::Engine;
+use rustls::pki_types::SubjectPublicKeyInfoDer;
+use rustls::pki_types::pem::PemObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +33,7 @@ pub struct Config {
     pub anonymous_consumer: Option<String>,
     /// Claims that have to be there.
     pub claims_to_verify: Option<Vec<Claim>>,
-    /// Taken for compatibility: no later plugin reads it.
+    /// Refused when true: no later plugin reads it.
     pub store_in_ctx: bool,
 }
 
@@ -60,7 +63,14 @@ impl Default for Config {
     }
 }
 
-impl Settings for Config {}
+impl Settings for Config {
+    fn check(&self, faults: &mut Vec<Fault>) {
+        check_header("header", &self.header, &[], faults);
+        if self.store_in_ctx {
+            faults.push(Fault::new("store_in_ctx", "is not done: no later plugin reads it; leave it out"));
+        }
+    }
+}
 
 /// What it holds of a consumer.
 #[derive(Clone, PartialEq, Deserialize, JsonSchema)]
@@ -156,8 +166,15 @@ impl Settings for Credential {
                 }
                 Some(_) => {}
             }
-        } else if self.public_key.is_none() {
-            faults.push(Fault::new("public_key", "is missing: the algorithm is not one of HS*"));
+        } else {
+            match &self.public_key {
+                None => faults.push(Fault::new("public_key", "is missing: the algorithm is not one of HS*")),
+                Some(pem) if SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes()).is_err() => {
+                    let message = "is no public key in PEM: it begins with -----BEGIN PUBLIC KEY-----";
+                    faults.push(Fault::new("public_key", message));
+                }
+                Some(_) => {}
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! `key-auth`: a key in a header or the query tells who the consumer is.
 
 use super::Settings;
+use super::values::check_header;
+use crate::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -34,7 +36,11 @@ impl Default for Config {
     }
 }
 
-impl Settings for Config {}
+impl Settings for Config {
+    fn check(&self, faults: &mut Vec<Fault>) {
+        check_header("header", &self.header, &[], faults);
+    }
+}
 
 /// What it holds of a consumer.
 #[derive(Clone, PartialEq, Deserialize, JsonSchema)]

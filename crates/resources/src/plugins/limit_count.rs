@@ -1,6 +1,7 @@
 //! `limit-count`: so many requests in so many seconds for each value of a key.
 
 use super::Settings;
+use super::values::check_header;
 use crate::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -175,6 +176,9 @@ impl Settings for Config {
         }
         let mut keys = BTreeSet::new();
         for (index, rule) in self.rules.iter().flatten().enumerate() {
+            if let Some(prefix) = &rule.header_prefix {
+                check_header(&format!("rules[{index}].header_prefix"), prefix, &[], faults);
+            }
             if !keys.insert(&rule.key) {
                 faults.push(Fault::new(format!("rules[{index}].key"), format!("{:?} stands in two rules, which would count together", rule.key)));
             }
@@ -182,4 +186,10 @@ impl Settings for Config {
     }
 }
 
-impl Settings for Metadata {}
+impl Settings for Metadata {
+    fn check(&self, faults: &mut Vec<Fault>) {
+        check_header("limit_header", &self.limit_header, &[], faults);
+        check_header("remaining_header", &self.remaining_header, &[], faults);
+        check_header("reset_header", &self.reset_header, &[], faults);
+    }
+}

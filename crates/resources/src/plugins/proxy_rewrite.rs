@@ -1,7 +1,7 @@
 //! `proxy-rewrite`: the request goes to the upstream with another path, host, method, other headers.
 
 use super::Settings;
-use super::values::{Scalars, check_header};
+use super::values::{Scalars, check_header, check_not_ours, check_not_removed};
 use crate::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -24,7 +24,7 @@ pub struct Config {
     pub host: Option<String>,
     /// Headers that are set, added, removed.
     pub headers: Option<Headers>,
-    /// Takes the path as the client wrote it, without normalising it first.
+    /// Refused when true: paths are always normalised first.
     pub use_real_request_uri_unsafe: bool,
 }
 
@@ -101,6 +101,10 @@ impl Settings for Config {
             && self.regex_uri.is_none()
             && self.host.is_none()
             && self.headers.is_none();
+        if self.use_real_request_uri_unsafe {
+            let message = "is not done: paths are always normalised, so that no rule can be got round; leave it out";
+            faults.push(Fault::new("use_real_request_uri_unsafe", message));
+        }
         if nothing && !self.use_real_request_uri_unsafe {
             faults.push(Fault::new("uri", "is missing: give at least one of uri, regex_uri, method, host, headers"));
         }
@@ -116,7 +120,14 @@ impl Settings for Config {
         }
         let check = |path: &str, map: &BTreeMap<String, Scalars>, faults: &mut Vec<Fault>| {
             for (name, values) in map {
-                check_header(&format!("{path}.{name}"), name, &values.texts(), faults);
+                let path = format!("{path}.{name}");
+                let texts = values.texts();
+                check_header(&path, name, &texts, faults);
+                if texts.iter().all(String::is_empty) {
+                    check_not_removed(&path, name, faults);
+                } else {
+                    check_not_ours(&path, name, faults);
+                }
             }
         };
         match &self.headers {
@@ -125,7 +136,9 @@ impl Settings for Config {
                 verbs.add.iter().for_each(|map| check("headers.add", map, faults));
                 verbs.set.iter().for_each(|map| check("headers.set", map, faults));
                 for (n, name) in verbs.remove.iter().flatten().enumerate() {
-                    check_header(&format!("headers.remove[{n}]"), name, &[], faults);
+                    let path = format!("headers.remove[{n}]");
+                    check_header(&path, name, &[], faults);
+                    check_not_removed(&path, name, faults);
                 }
             }
             None => {}

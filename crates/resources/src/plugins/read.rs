@@ -37,8 +37,12 @@ pub fn credentials_of(
         let Some(plugin) = known(name, &path, faults) else { continue };
         match (&plugin.credential_checker, plugin.read_credential) {
             (Some(checker), Some(read)) => {
-                let Some((value, _)) = without_meta(&path, value, faults) else { continue };
-                credentials.extend(checked(checker, read, &path, &value, faults));
+                if value.get("_meta").is_some() {
+                    let message = "does nothing in a credential: put it where the plugin is used";
+                    faults.push(Fault::new(join(&path, "_meta"), message));
+                    continue;
+                }
+                credentials.extend(checked(checker, read, &path, value, faults));
             }
             _ => uses.extend(use_of(plugin, &path, value, from.clone(), faults)),
         }

@@ -1,6 +1,8 @@
 //! `request-id`: a request gets an id that it keeps.
 
 use super::Settings;
+use super::values::check_header;
+use crate::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -65,4 +67,8 @@ impl Default for Config {
     }
 }
 
-impl Settings for Config {}
+impl Settings for Config {
+    fn check(&self, faults: &mut Vec<Fault>) {
+        check_header("header_name", &self.header_name, &[], faults);
+    }
+}

@@ -3,6 +3,7 @@
 use super::Settings;
 use super::values::{Scalar, check_header, check_headers, check_vars};
 use crate::Fault;
+use base64::Engine;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -107,12 +108,21 @@ impl Settings for Config {
         if self.body.is_some() && self.filters.is_some() {
             faults.push(Fault::new("filters", "must not stand beside body"));
         }
+        if self.body_base64 && let Some(body) = &self.body
+            && base64::engine::general_purpose::STANDARD.decode(body.trim()).is_err()
+        {
+            faults.push(Fault::new("body", "is not in base64, which body_base64 says it is"));
+        }
         if let Some(vars) = &self.vars {
             check_vars("vars", vars, faults);
         }
         for (n, filter) in self.filters.iter().flatten().enumerate() {
             if let Err(why) = towpath_route::vars::pattern(&filter.regex, false) {
                 faults.push(Fault::new(format!("filters[{n}].regex"), why));
+            }
+            if let Some(other) = filter.options.chars().find(|option| !"ijou".contains(*option)) {
+                let message = format!("{other:?} is not done: of PCRE's options i, j, o and u are taken");
+                faults.push(Fault::new(format!("filters[{n}].options"), message));
             }
         }
         match &self.headers {

@@ -73,6 +73,9 @@ impl Settings for Config {
                 if let Some(upstream) = &one.upstream {
                     let mut inner = Vec::new();
                     upstream.check(&mut inner);
+                    if upstream.lane.is_some() {
+                        inner.push(Fault::new("lane", "does nothing in traffic-split: put it into the route's upstream"));
+                    }
                     let below = format!("{path}.upstream");
                     faults.extend(inner.into_iter().map(|fault| fault.below(&below)));
                 }

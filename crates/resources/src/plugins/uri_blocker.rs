@@ -1,7 +1,6 @@
 //! `uri-blocker`: requests whose URI matches an expression are refused.
 
 use super::Settings;
-use super::values::check_patterns;
 use crate::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -31,6 +30,10 @@ fn forbidden() -> u16 {
 
 impl Settings for Config {
     fn check(&self, faults: &mut Vec<Fault>) {
-        check_patterns("block_rules", &self.block_rules, faults);
+        for (n, text) in self.block_rules.iter().enumerate() {
+            if let Err(why) = towpath_route::vars::pattern(text, self.case_insensitive) {
+                faults.push(Fault::new(format!("block_rules[{n}]"), why));
+            }
+        }
     }
 }

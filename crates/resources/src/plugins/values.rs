@@ -143,6 +143,34 @@ pub(super) fn check_header(path: &str, name: &str, values: &[String], faults: &m
     }
 }
 
+/// Tells of headers that the gateway writes or drops itself, so that a setting would do nothing.
+pub(super) fn check_not_ours(path: &str, name: &str, faults: &mut Vec<Fault>) {
+    const OURS: [&str; 10] = [
+        "x-request-id",
+        "via",
+        "forwarded",
+        "traceparent",
+        "te",
+        "connection",
+        "upgrade",
+        "content-length",
+        "proxy-authorization",
+        "transfer-encoding",
+    ];
+    if OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name)) {
+        faults
+            .push(Fault::new(path, format!("{name:?} is a header that the gateway writes or drops itself")));
+    }
+}
+
+/// The same for those that cannot be kept from upstreams.
+pub(super) fn check_not_removed(path: &str, name: &str, faults: &mut Vec<Fault>) {
+    let name = name.to_ascii_lowercase();
+    if name.starts_with("x-forwarded-") || matches!(name.as_str(), "x-request-id" | "via") {
+        faults.push(Fault::new(path, format!("{name:?} is a header that the gateway writes itself")));
+    }
+}
+
 /// The same for a map of them.
 pub(super) fn check_headers(path: &str, headers: &BTreeMap<String, Scalar>, faults: &mut Vec<Fault>) {
     for (name, value) in headers {

@@ -50,11 +50,11 @@ impl Rule {
                 }
             }
             Some("limit-count") => {
-                let config: limit_count::Config = typed(settings)?;
+                let config: limit_count::Config = typed("limit-count", &settings)?;
                 Ok(Action::Plugin(PluginConfig::LimitCount(Arc::new(config))))
             }
             Some("limit-conn") => {
-                let config: limit_conn::Config = typed(settings)?;
+                let config: limit_conn::Config = typed("limit-conn", &settings)?;
                 Ok(Action::Plugin(PluginConfig::LimitConn(Arc::new(config))))
             }
             Some(other) => Err(Fault::new(
@@ -66,9 +66,12 @@ impl Rule {
     }
 }
 
-fn typed<T: serde::de::DeserializeOwned + Settings>(value: Value) -> Result<T, Fault> {
+fn typed<T: serde::de::DeserializeOwned + Settings>(plugin: &str, value: &Value) -> Result<T, Fault> {
     let mut faults = Vec::new();
-    let config = super::read::typed::<T>(&value, &mut faults);
+    if let Some(plugin) = super::plugin(plugin) {
+        plugin.checker.check("", value, &mut faults);
+    }
+    let config = if faults.is_empty() { super::read::typed::<T>(value, &mut faults) } else { None };
     match (config, faults.into_iter().next()) {
         (_, Some(fault)) => Err(fault.below("actions[0][1]")),
         (Some(config), None) => Ok(config),
@@ -79,8 +82,23 @@ fn typed<T: serde::de::DeserializeOwned + Settings>(value: Value) -> Result<T, F
 impl Settings for Config {
     fn check(&self, faults: &mut Vec<Fault>) {
         for (n, rule) in self.rules.iter().enumerate() {
+            let path = format!("rules[{n}]");
             if let Err(fault) = rule.action() {
-                faults.push(fault.below(&format!("rules[{n}]")));
+                faults.push(fault.below(&path));
+            }
+            if rule.actions.len() > 1 {
+                faults.push(Fault::new(format!("{path}.actions[1]"), "is not done: only the first action of a rule is"));
+            }
+            let action = rule.actions.first().map(Vec::as_slice).unwrap_or_default();
+            if action.len() > 2 {
+                faults.push(Fault::new(format!("{path}.actions[0][2]"), "is too much: an action is a name and its settings"));
+            }
+            if action.first().and_then(Value::as_str) == Some("return") {
+                let fields = action.get(1).and_then(Value::as_object).into_iter().flatten();
+                for (field, _) in fields.filter(|(field, _)| *field != "code") {
+                    let path = format!("{path}.actions[0][1].{field}");
+                    faults.push(Fault::new(path, "is not done: return takes only code"));
+                }
             }
         }
     }
