@@ -155,6 +155,11 @@ async fn what_is_used_is_not_deleted_unless_forced() {
     );
     assert!(refused(&delete(&api, "services/s").await, 400).contains("route [1]"));
     assert_eq!(delete(&api, "services/s?force=true").await.status, StatusCode::OK);
+    let split = json!({"traffic-split": {"rules": [{"weighted_upstreams": [{"upstream_id": "u"}]}]}});
+    let jack = put(&api, "consumers", json!({"username": "jack", "plugins": split})).await;
+    assert_eq!(jack.status, StatusCode::CREATED, "{}", jack.text());
+    assert!(refused(&delete(&api, "upstreams/u").await, 400).contains("consumer [jack]"));
+    assert_eq!(delete(&api, "consumers/jack").await.status, StatusCode::OK);
     assert_eq!(delete(&api, "upstreams/u").await.status, StatusCode::OK);
     assert_eq!(delete(&api, "upstreams/u").await.status, StatusCode::NOT_FOUND);
 }
@@ -237,6 +242,9 @@ async fn schemas_are_published_and_documents_judged() {
         json!(["key"])
     );
     assert!(refused(&get(&api, "plugins/kafka-logger").await, 404).contains("not supported"));
+    let stream = json!({"server_port": 9100, "upstream": {"nodes": {"a.test:5432": 1}}});
+    let told = refused(&put(&api, "stream_routes/1", stream).await, 400);
+    assert!(told.contains("not served by this gateway yet"), "{told}");
     assert!(get(&api, "plugins/list").await.json().as_array().unwrap().contains(&json!("limit-count")));
     let judge = async |kind: &str, body: Value| {
         api.send(Method::POST, &format!("/apisix/admin/schema/validate/{kind}"), body.to_string()).await

@@ -92,6 +92,7 @@ pub(super) fn item(key: &Key, record: &Record) -> Value {
         fields.remove("key");
         fields.remove("keys");
     }
+    without_client_keys(&mut value);
     json!({
         "key": format!("/apisix/{key}"),
         "value": value,
@@ -100,8 +101,41 @@ pub(super) fn item(key: &Key, record: &Record) -> Value {
     })
 }
 
+/// Nor do those that upstreams hold, wherever one stands: by itself, in a route, in a plugin.
+fn without_client_keys(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(tls) = fields.get_mut("tls").and_then(Value::as_object_mut) {
+                tls.remove("client_key");
+            }
+            fields.values_mut().for_each(without_client_keys);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_client_keys),
+        _ => {}
+    }
+}
+
 /// The order of creation.
 pub(super) fn created_index(record: &Record) -> u64 {
     let noted = record.status.get("created_index").and_then(Value::as_u64);
     noted.unwrap_or(record.revision.0).min(record.revision.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_keys_of_upstreams_do_not_come_back() {
+        let upstream =
+            json!({"tls": {"client_cert": "c", "client_key": "private", "verify": true}, "nodes": {}});
+        let split = json!({"rules": [{"weighted_upstreams": [{"upstream": upstream}]}]});
+        for mut value in
+            [upstream.clone(), json!({"upstream": upstream}), json!({"plugins": {"traffic-split": split}})]
+        {
+            without_client_keys(&mut value);
+            let text = value.to_string();
+            assert!(!text.contains("private") && text.contains("client_cert"), "{text}");
+        }
+    }
 }

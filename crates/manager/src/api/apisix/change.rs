@@ -203,13 +203,28 @@ impl ApiState {
     /// Somebody who refers to a resource. Credentials go with their consumer.
     async fn user_of(&self, key: &Key) -> Answered<Option<Key>> {
         let kinds: &[Kind] = match key.kind {
-            Kind::Upstream => {
-                &[Kind::Route, Kind::Service, Kind::StreamRoute, Kind::PluginConfig, Kind::GlobalRule]
-            }
+            Kind::Upstream => &[
+                Kind::Route,
+                Kind::Service,
+                Kind::StreamRoute,
+                Kind::PluginConfig,
+                Kind::GlobalRule,
+                Kind::Consumer,
+                Kind::ConsumerGroup,
+            ],
             Kind::Service => &[Kind::Route, Kind::StreamRoute],
             Kind::PluginConfig => &[Kind::Route],
             Kind::ConsumerGroup => &[Kind::Consumer],
-            Kind::Ssl => &[Kind::Upstream, Kind::Route, Kind::Service, Kind::StreamRoute],
+            Kind::Ssl => &[
+                Kind::Upstream,
+                Kind::Route,
+                Kind::Service,
+                Kind::StreamRoute,
+                Kind::PluginConfig,
+                Kind::GlobalRule,
+                Kind::Consumer,
+                Kind::ConsumerGroup,
+            ],
             _ => &[],
         };
         for kind in kinds {
