@@ -38,9 +38,11 @@ impl Operations {
             false => self.push_change(job, push).await?,
             true => (self.left_goal(job, &job.group, false)?, None),
         };
-        if let Err(failure) = self.follow(job, &goal).await {
-            if let (ErrorCode::NoRoom, Some(before)) = (failure.code, before) {
-                self.take_back(job, &goal, &before).await;
+        if let Err(mut failure) = self.follow(job, &goal).await {
+            if let (ErrorCode::NoRoom, Some(before)) = (failure.code, before)
+                && self.take_back(job, &goal, &before).await
+            {
+                failure.message.push_str("; nothing was changed");
             }
             return Err(failure);
         }
@@ -49,7 +51,8 @@ impl Operations {
 
     /// Gives a group the spec that it had before a push for which there was no room: nothing of the push ever ran, so
     /// there is nothing to look at or to try again with other settings. Unless somebody has changed it since.
-    async fn take_back(&self, job: &Job, goal: &GroupGoal, before: &GroupSpec) {
+    /// Returns whether it has it again.
+    async fn take_back(&self, job: &Job, goal: &GroupGoal, before: &GroupSpec) -> bool {
         let _turn = job.turn.begin().await;
         let taken = self
             .apply(job, &[], |picture| {
@@ -63,7 +66,9 @@ impl Operations {
             .await;
         if let Err(failure) = taken {
             tracing::warn!(operation = %job.id, why = failure.message, "a push without room was not taken back");
+            return false;
         }
+        true
     }
 
     /// Builds or finds the release, and makes the change. Gives the group's spec before it, too, if it was there.

@@ -213,8 +213,8 @@ async fn failure(context: &Context, followed: &Followed, deed: &Deed) -> Failure
     let failed = text(operation, "release");
     let served = group.and_then(|group| at(group, "serving")).and_then(Value::as_str).unwrap_or_default();
     let serving = if served == failed { String::new() } else { short_digest(served) };
-    // A push without room is taken back, unless it was the first; other changes go on waiting.
-    let waits = text(operation, "verb") != "push" || served.is_empty();
+    // A push without room is taken back, unless it was the first, and says so; other changes go on waiting.
+    let waits = !message.contains("nothing was changed");
     let seen = hint::Seen { code, message: &message, app, lane, serving: &serving, waits };
     let exit = match code {
         "no_room" | "secrets_unavailable" | "store_unavailable" | "storage_full" | "busy" => {

@@ -37,10 +37,7 @@ pub(super) fn hint(seen: Seen<'_>) -> Option<String> {
             "it goes on waiting; `towpath cells` shows the room; ask for less: \
              towpath scale {app}{lane} --memory 256M, or a lower count"
         ),
-        "no_room" => {
-            "nothing was changed; `towpath cells` shows the room; ask for less with --memory or --instances"
-                .into()
-        }
+        "no_room" => "`towpath cells` shows the room; ask for less with --memory or --instances".into(),
         "superseded" => format!("`towpath app {app}` shows what runs now"),
         _ => return None,
     })
@@ -128,7 +125,7 @@ mod tests {
             assert!(hint.contains(part), "{message}: {hint}");
         }
         assert_eq!(of("internal", "", ""), "");
-        assert!(of("no_room", "", "").starts_with("nothing was changed"));
+        assert!(of("no_room", "", "").starts_with("`towpath cells`"));
     }
 
     #[test]
