@@ -138,12 +138,16 @@ impl Cluster {
         this.unwrap()["id"].as_str().unwrap().to_owned()
     }
 
-    /// The index of the manager that owns a resource, as another one tells.
+    /// The index of the manager that owns a resource, as another one tells. One that has just joined has no address yet.
     pub fn owner(&self, asked: usize, resource: &str) -> usize {
-        let owner = self.get(asked, &format!("/v1/managers/owner/{resource}")).json();
-        let address = owner["address"].as_str().unwrap();
-        let found = self.managers.iter().position(|manager| address == manager.url("api"));
-        found.unwrap_or_else(|| panic!("nobody is at {address}"))
+        let found = std::cell::Cell::new(None);
+        self.eventually("the owner has an address", |cluster| {
+            let owner = cluster.get(asked, &format!("/v1/managers/owner/{resource}")).json();
+            let address = owner["address"].as_str().unwrap();
+            found.set(cluster.managers.iter().position(|manager| address == manager.url("api")));
+            found.get().is_some()
+        });
+        found.get().unwrap()
     }
 
     /// The name of an app (with this beginning) that a manager owns.
@@ -316,7 +320,7 @@ fn a_manager_that_was_paused_past_its_eviction_does_no_harm() {
     assert_eq!(running(), instances, "nothing was started or stopped by it");
     // It is of use again.
     cluster.towpath(1, &["scale", &name, "2"]).ok();
-    assert_eq!(running().len(), 2);
+    cluster.eventually("the third has ended", |_| running().len() == 2);
 }
 
 /// Requests are under way in a manager that is paused past its eviction. Their clients ask another one again, under the same
