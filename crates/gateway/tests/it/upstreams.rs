@@ -107,8 +107,8 @@ async fn nodes_are_asked_fall_come_back_and_are_left_alone_once_gone() {
     until("b has come back", || !only_a());
     alone.write(with(&[a.address()]));
     until("b is gone", || {
-        let before = b.requests();
-        std::thread::sleep(std::time::Duration::from_millis(2500));
+        let (asked, before) = (a.requests(), b.requests());
+        until("a is asked twice more", || a.requests() >= asked + 2);
         b.requests() == before
     });
 }

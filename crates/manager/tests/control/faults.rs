@@ -304,7 +304,11 @@ async fn nobody_is_evicted_for_silence_in_an_outage_of_the_store() {
     };
     first.set_down(true);
     second.set_down(true);
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    let are_silent = || async {
+        let rows = first.inner().managers().await.unwrap();
+        rows.iter().all(|row| row.silent_ms > 6_000)
+    };
+    until_async("both are silent for longer than they may be", are_silent).await;
     let fence = other.core().fence();
     // One is served again before the other.
     first.set_down(false);

@@ -1,4 +1,4 @@
-//! `protos` and `secrets`: kept and given back; nothing refers to them yet.
+//! `protos` and `secrets`: their shape is known, so that what is wrong with one is told; no gateway serves them yet, and so they are refused.
 
 use super::text::Labels;
 use crate::Id;
