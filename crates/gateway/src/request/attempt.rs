@@ -81,9 +81,10 @@ async fn attempt_h1(
         match started {
             Ok(()) => {}
             Err(error) if fresh => return Err(AttemptFault::Connect(error)),
-            // It had ended while it was idle, before a byte was written: not an attempt.
+            // It had ended just before a byte was written: not an attempt.
             Err(_) => {
                 worker.metrics.stale.add(1);
+                worker.pool.doubt(key, record.deadline.now_ms());
                 continue;
             }
         }

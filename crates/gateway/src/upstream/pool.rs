@@ -70,6 +70,9 @@ struct Kept {
     h2: Vec<H2Conn>,
 }
 
+/// A kept connection that ends within so long after its last response did not end because it was idle.
+const RECENT_MS: u64 = 1_000;
+
 /// The kept connections.
 pub(crate) struct Pool {
     settings: UpstreamPoolSettings,
@@ -107,12 +110,15 @@ impl Pool {
                 self.metrics.reuses.add(1);
                 return Some(conn);
             }
-            // It may have ended for any reason, long ago: that says nothing about the endpoint (ADR 0035).
+            // One that was idle for long may have ended for any reason: that says nothing about the endpoint (ADR 0035).
             self.metrics.stale.add(1);
+            if idle < RECENT_MS {
+                self.trials.doubt(key, now_ms);
+            }
         }
     }
 
-    /// A connection to this endpoint has ended unasked under a request: what is opened next is opened one at a time until one stands.
+    /// A connection to this endpoint has ended unasked, under a request or just before it: what is opened next is opened one at a time until one stands.
     pub(crate) fn doubt(&self, key: PoolKey, now_ms: u64) {
         self.trials.doubt(key, now_ms);
     }
@@ -245,11 +251,11 @@ mod tests {
         Pool::new(settings, Arc::default())
     }
 
-    #[tokio::test]
-    async fn connections_that_ended_while_they_were_idle_hold_nobody_up() {
+    /// A pool that keeps three connections to an endpoint, all of which have ended, and is asked for one `idle_ms` after
+    /// their last response.
+    async fn after_the_end(idle_ms: u64) -> (Rc<Pool>, PoolKey) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let (pool, deadline) = (pool(), Rc::new(Deadlines::default()).add());
-        let key = PoolKey::new(InstanceId::mint(1, [0; 10]), 1);
+        let (pool, key) = (pool(), PoolKey::new(InstanceId::mint(1, [0; 10]), 1));
         for _ in 0..3 {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             pool.put_h1(key, H1Conn::new(UpstreamStream::Tcp(stream)), usize::MAX, 0);
@@ -259,28 +265,44 @@ mod tests {
             instance.shutdown(std::net::Shutdown::Both).unwrap();
             assert_eq!(instance.read(&mut [0]).unwrap(), 0);
         }
-        let stale = || pool.metrics.stale.get();
-        while stale() < 3 {
+        while pool.metrics.stale.get() < 3 {
             // Whether the ends have been noticed yet is for the runtime to say.
-            if let Some(conn) = pool.take_h1(key, true, 0) {
+            if let Some(conn) = pool.take_h1(key, true, idle_ms) {
                 pool.put_h1(key, conn, usize::MAX, 0);
             }
             tokio::task::yield_now().await;
         }
-        let mark = pool.mark();
-        let turn = || {
-            let mut turn = pin!(pool.trials.turn(key, mark, &deadline));
-            match turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(turn) => turn.is_ok(),
-                Poll::Pending => false,
-            }
-        };
-        let held = pool.trials.turn(key, mark, &deadline).await.unwrap();
-        assert!(turn(), "nobody waits for a trial");
+        (pool, key)
+    }
+
+    fn is_next(pool: &Pool, key: PoolKey, deadline: &Deadline) -> bool {
+        let mut turn = pin!(pool.trials.turn(key, pool.mark(), deadline));
+        match turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(turn) => turn.is_ok(),
+            Poll::Pending => false,
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_that_ended_long_after_their_last_response_hold_nobody_up() {
+        let deadline = Rc::new(Deadlines::default()).add();
+        let (pool, key) = after_the_end(RECENT_MS).await;
+        let held = pool.trials.turn(key, pool.mark(), &deadline).await.unwrap();
+        assert!(is_next(&pool, key, &deadline), "nobody waits for a trial");
         drop(held);
         pool.doubt(key, 0);
-        let trial = pool.trials.turn(key, mark, &deadline).await.unwrap();
-        assert!(!turn(), "one that ended under a request is another matter");
+        let trial = pool.trials.turn(key, pool.mark(), &deadline).await.unwrap();
+        assert!(!is_next(&pool, key, &deadline), "one that ended under a request is another matter");
         drop(trial);
+    }
+
+    #[tokio::test]
+    async fn connections_that_ended_soon_after_their_last_response_let_one_request_find_out() {
+        let deadline = Rc::new(Deadlines::default()).add();
+        let (pool, key) = after_the_end(RECENT_MS - 1).await;
+        let trial = pool.trials.turn(key, pool.mark(), &deadline).await.unwrap();
+        assert!(!is_next(&pool, key, &deadline), "the others wait");
+        trial.ends(&Ok(()), 0);
+        assert!(is_next(&pool, key, &deadline), "until a connection stands");
     }
 }
