@@ -1,6 +1,7 @@
 //! A gateway with no manager and no store: it serves a snapshot file that this program writes first, and hears of the
 //! instances' load from it every two seconds, as from a cell.
 //! `standalone DATA_DIR LISTEN WORKERS BACKEND…` routes every `*.bench.localhost` to the backends; used by `bench/proxy`.
+//! With `TLS=LISTEN,CERTIFICATE,KEY` (PEM files) it listens there with TLS too.
 //! With `COUNT_ALLOCATIONS=1` it prints the number of allocations so far for each line on standard input.
 #![allow(clippy::print_stdout, reason = "a program")]
 
@@ -52,8 +53,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let backends: Vec<String> = arguments.collect();
     std::fs::create_dir_all(&data_dir)?;
     std::fs::write(format!("{data_dir}/snapshot.json"), serde_json::to_vec(&snapshot(&backends)?)?)?;
+    let tls = std::env::var("TLS").unwrap_or_default();
+    let tls: Vec<_> = match tls.split(',').collect::<Vec<_>>().as_slice() {
+        [listen, certificate, key] => {
+            vec![serde_json::json!({"listen": listen, "certificate": certificate, "key": key})]
+        }
+        _ => Vec::new(),
+    };
     let config = serde_json::json!({
-        "listen": [listen], "data_dir": data_dir, "workers": workers.parse::<usize>()?, "admin": "127.0.0.1:0",
+        "listen": [listen], "tls": tls, "data_dir": data_dir, "workers": workers.parse::<usize>()?, "admin": "127.0.0.1:0",
     });
     let config: towpath_gateway::GatewayConfig = serde_json::from_value(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

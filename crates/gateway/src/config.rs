@@ -1,6 +1,7 @@
 //! Raw start-up configuration, as it stands in a file. Everything has a default; unknown fields are refused.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use towpath_types::{ByteSize, Millis, Place};
 
@@ -35,16 +36,23 @@ pub struct GatewayConfig {
     pub upstream: UpstreamPoolConfig,
 }
 
-/// A TLS listener.
+/// A TLS listener. Its certificates are the `ssls` resources, and one of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct TlsConfig {
     /// Address.
     pub listen: String,
-    /// PEM file with the certificate chain.
-    pub certificate: PathBuf,
-    /// PEM file with the private key.
-    pub key: PathBuf,
+    /// PEM file with a certificate chain for clients that name nothing, or what no resource has; absent = such clients are
+    /// turned away.
+    pub certificate: Option<PathBuf>,
+    /// PEM file with its private key.
+    pub key: Option<PathBuf>,
+    /// Of the `ssls` resources those with all these labels are served here; none = all.
+    pub labels: BTreeMap<String, String>,
+    /// The name that counts for clients that name nothing.
+    pub fallback_sni: Option<String>,
+    /// Most handshakes under way, over all workers; further connections are closed.
+    pub handshakes: usize,
 }
 
 /// The access log: one JSON object a line.
@@ -87,8 +95,10 @@ pub struct LimitsConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutsConfig {
-    /// Longest time for a request head to arrive, and for a TLS handshake.
+    /// Longest time for a request head to arrive.
     pub head: Millis,
+    /// Longest time for a TLS handshake.
+    pub handshake: Millis,
     /// Longest idle time of a client connection between requests.
     pub keep_alive: Millis,
     /// Longest time that a closing connection is read on, so that its client sees the last answer.
@@ -133,6 +143,19 @@ impl Default for GatewayConfig {
     }
 }
 
+impl Default for TlsConfig {
+    fn default() -> Self {
+        Self {
+            listen: String::new(),
+            certificate: None,
+            key: None,
+            labels: BTreeMap::new(),
+            fallback_sni: None,
+            handshakes: 2_000,
+        }
+    }
+}
+
 impl Default for AccessLogConfig {
     fn default() -> Self {
         Self { enabled: true, file: None, rotate: ByteSize::mib(64), keep: 3 }
@@ -158,6 +181,7 @@ impl Default for TimeoutsConfig {
     fn default() -> Self {
         Self {
             head: Millis::secs(20),
+            handshake: Millis::secs(10),
             keep_alive: Millis::secs(75),
             linger: Millis::secs(2),
             expect: Millis::secs(1),

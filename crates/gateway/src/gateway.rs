@@ -1,16 +1,16 @@
 //! The gateway as a whole: what starts, in which order, and how it ends.
 
 use crate::access_log::{self, LogWriter};
+use crate::client::listen;
 use crate::client::open_connections::OpenConnections;
-use crate::client::{listen, tls};
 use crate::control::{self, ControlParts, Identity};
 use crate::metrics::Registry;
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::SharedTable;
+use crate::tls::{Certificates, TicketKeys, TlsError, TlsListener};
 use crate::vital::Vital;
 use crate::worker_thread::{self, Drain, WorkerParts, WorkerSocket};
-use rustls::ServerConfig;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub enum GatewayError {
     },
     /// A certificate or key cannot be used.
     #[error("a TLS listener cannot be set up")]
-    Tls(#[from] crate::client::tls::TlsError),
+    Tls(#[from] TlsError),
     /// A thread cannot be started.
     #[error("a thread cannot be started")]
     Thread(#[source] io::Error),
@@ -77,7 +77,7 @@ pub enum GatewayError {
 struct Bound {
     address: SocketAddr,
     sockets: Vec<std::net::TcpListener>,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Arc<TlsListener>>,
 }
 
 impl Gateway {
@@ -91,16 +91,17 @@ impl Gateway {
         crate::descriptors::raise_limit(settings.limits.connections);
         let data_dir = |source| GatewayError::DataDir { path: settings.data_dir.clone(), source };
         std::fs::create_dir_all(&settings.data_dir).map_err(data_dir)?;
-        let bound = bind_all(&settings)?;
+        let sticky = load_sticky(&settings)?;
+        let tickets = match settings.sticky_key {
+            Some(_) => TicketKeys::shared(&sticky),
+            None => TicketKeys::random().map_err(TlsError::Random)?,
+        };
+        let certificates = Certificates::new(tickets);
+        let bound = bind_all(&settings, &certificates)?;
         let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
         let listeners = bound.iter().map(url).collect();
         let (admin, admin_address) = bind_admin(&settings)?;
         let identity = Identity::load(&settings.data_dir).map_err(data_dir)?;
-        let sticky = match &settings.sticky_key {
-            Some(path) => StickyKey::shared(path)
-                .map_err(|source| GatewayError::StickyKey { path: path.clone(), source })?,
-            None => StickyKey::load(&settings.data_dir).map_err(data_dir)?,
-        };
         let vital = Vital::default();
         let log = access_log::start(&settings.access_log, &settings.data_dir, &vital).map_err(data_dir)?;
         let registry = Arc::new(Registry::new(settings.workers));
@@ -132,6 +133,7 @@ impl Gateway {
             sticky: sticky.clone(),
             vital: vital.clone(),
             state,
+            certificates,
             admin,
             bus,
             ready: Some(ready),
@@ -205,13 +207,23 @@ impl Drop for Gateway {
     }
 }
 
-fn bind_all(settings: &GatewaySettings) -> Result<Vec<Bound>, GatewayError> {
+fn load_sticky(settings: &GatewaySettings) -> Result<StickyKey, GatewayError> {
+    let data_dir = |source| GatewayError::DataDir { path: settings.data_dir.clone(), source };
+    match &settings.sticky_key {
+        Some(path) => {
+            StickyKey::shared(path).map_err(|source| GatewayError::StickyKey { path: path.clone(), source })
+        }
+        None => StickyKey::load(&settings.data_dir).map_err(data_dir),
+    }
+}
+
+fn bind_all(settings: &GatewaySettings, certificates: &Certificates) -> Result<Vec<Bound>, GatewayError> {
     let mut bound = Vec::new();
     for &address in &settings.listen {
         bound.push(bind_one(address, settings.workers, None)?);
     }
     for one in &settings.tls {
-        bound.push(bind_one(one.listen, settings.workers, Some(tls::load(one)?))?);
+        bound.push(bind_one(one.listen, settings.workers, Some(TlsListener::new(one, certificates)?))?);
     }
     Ok(bound)
 }
@@ -219,7 +231,7 @@ fn bind_all(settings: &GatewaySettings) -> Result<Vec<Bound>, GatewayError> {
 fn bind_one(
     address: SocketAddr,
     workers: usize,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Arc<TlsListener>>,
 ) -> Result<Bound, GatewayError> {
     let failed = |source| GatewayError::Listen { address, source };
     let sockets = listen::bind(address, workers).map_err(failed)?;

@@ -27,12 +27,12 @@ mod resources;
 mod settings;
 mod sticky;
 mod table;
+mod tls;
 mod upstream;
 mod vital;
 mod worker;
 mod worker_thread;
 
-pub use client::tls::TlsError;
 pub use config::{
     AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
@@ -43,5 +43,6 @@ pub use settings::{
     UpstreamPoolSettings,
 };
 pub use sticky::check_shared_key;
+pub use tls::{TlsError, certificate_notes};
 pub use towpath_framing as framing;
 pub use towpath_types::{NetBlock, NetBlockError};

@@ -4,6 +4,7 @@ use crate::config::{
     AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 use crate::resources::file::ResourceSource;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -58,10 +59,22 @@ impl fmt::Debug for Resources {
 pub struct TlsSettings {
     /// Address.
     pub listen: SocketAddr,
-    /// PEM file with the certificate chain.
-    pub certificate: PathBuf,
-    /// PEM file with the private key.
-    pub key: PathBuf,
+    /// PEM files with a certificate chain and its key, for clients that name nothing, or what no resource has.
+    pub own: Option<(PathBuf, PathBuf)>,
+    /// Of the `ssls` resources those with all these labels are served here.
+    pub labels: BTreeMap<String, String>,
+    /// The name that counts for clients that name nothing.
+    pub fallback_sni: Option<String>,
+    /// Most handshakes under way.
+    pub handshakes: usize,
+}
+
+impl TlsSettings {
+    /// Serves all certificates of resources.
+    pub fn at(listen: SocketAddr) -> Self {
+        let config = TlsConfig::default();
+        Self { listen, own: None, labels: config.labels, fallback_sni: None, handshakes: config.handshakes }
+    }
 }
 
 /// Limits on clients; `u64::MAX` or `usize::MAX` = none.
@@ -83,6 +96,7 @@ pub struct LimitSettings {
 #[expect(missing_docs, reason = "the fields of TimeoutsConfig")]
 pub struct TimeoutSettings {
     pub head_ms: u64,
+    pub handshake_ms: u64,
     pub keep_alive_ms: u64,
     pub linger: Duration,
     pub expect_ms: u64,
@@ -237,13 +251,26 @@ fn cores() -> usize {
 fn validate_tls(findings: &mut Findings, tls: Vec<TlsConfig>) -> Vec<TlsSettings> {
     let mut settings = Vec::new();
     for (n, one) in tls.into_iter().enumerate() {
-        for (name, path) in [("certificate", &one.certificate), ("key", &one.key)] {
-            if path.as_os_str().is_empty() {
+        let files = [("certificate", &one.certificate), ("key", &one.key)];
+        for (name, path) in files {
+            if path.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
                 findings.add(format!("tls[{n}].{name}"), "it is empty; name a PEM file");
+            } else if path.is_none() && files.iter().any(|(_, path)| path.is_some()) {
+                findings.add(format!("tls[{n}].{name}"), "it is missing; certificate and key stand together");
             }
         }
+        if one.fallback_sni.as_ref().is_some_and(String::is_empty) {
+            findings.add(format!("tls[{n}].fallback_sni"), "it is empty; name a host");
+        }
+        findings.range(&format!("tls[{n}].handshakes"), one.handshakes as u64, 1, 1_000_000);
         if let Some(listen) = findings.address(format!("tls[{n}].listen"), &one.listen) {
-            settings.push(TlsSettings { listen, certificate: one.certificate, key: one.key });
+            settings.push(TlsSettings {
+                listen,
+                own: one.certificate.zip(one.key),
+                labels: one.labels,
+                fallback_sni: one.fallback_sni,
+                handshakes: one.handshakes,
+            });
         }
     }
     settings
@@ -272,6 +299,7 @@ fn validate_timeouts(timeouts: &TimeoutsConfig) -> TimeoutSettings {
     let none_if_zero = |t: Millis| if t.0 == 0 { u64::MAX } else { t.0 };
     TimeoutSettings {
         head_ms: none_if_zero(timeouts.head),
+        handshake_ms: none_if_zero(timeouts.handshake),
         keep_alive_ms: none_if_zero(timeouts.keep_alive),
         linger: timeouts.linger.duration(),
         expect_ms: timeouts.expect.0,
@@ -305,7 +333,7 @@ mod tests {
     #[test]
     fn everything_that_is_wrong_is_reported_by_field() {
         let config: GatewayConfig = serde_json::from_value(serde_json::json!({
-            "listen": ["127.0.0.1", "[::1]:80"], "tls": [{"listen": "x", "certificate": "", "key": "k"}],
+            "listen": ["127.0.0.1", "[::1]:80"], "tls": [{"listen": "x", "certificate": "", "key": "k"}, {"listen": "[::1]:1", "key": "k"}],
             "admin": "nowhere", "data_dir": "", "workers": 5000, "trusted": ["10.0.0.0/8", "10.0.0.0/99"],
             "limits": {"head": 10, "headers": 1}, "upstream": {"head": "1G"}, "access_log": {"rotate": 1}
         }))
@@ -315,6 +343,7 @@ mod tests {
             "listen[0]",
             "tls[0].certificate",
             "tls[0].listen",
+            "tls[1].certificate",
             "admin",
             "data_dir",
             "workers",

@@ -82,6 +82,11 @@ impl StickyKey {
         Self::new(&key)
     }
 
+    /// A key for another purpose, of which this one cannot be told.
+    pub(crate) fn derive(&self, purpose: &[u8]) -> [u8; 32] {
+        self.0.clone().chain_update(purpose).finalize().into_bytes().into()
+    }
+
     fn tag(&self, app: &AppRef, purpose: &[u8], content: &[u8]) -> Hmac<Sha256> {
         let mut mac = self.0.clone();
         for part in

@@ -9,6 +9,7 @@ use crate::plugins::merges::Merges;
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::LocalTable;
+use crate::tls::Turns;
 use crate::upstream::pool::Pool;
 use http::HeaderMap;
 use std::cell::{Cell, RefCell};
@@ -41,6 +42,8 @@ pub(crate) struct Worker {
     pub(crate) merges: Merges,
     /// Client connections of the process.
     pub(crate) open_connections: OpenConnections,
+    /// Pace of TLS handshakes.
+    pub(crate) turns: Turns,
     /// Held once more by each task that turns a client away.
     pub(crate) turning_away: Rc<()>,
     /// Set once: no new requests on old connections.
@@ -84,6 +87,7 @@ impl Worker {
             spare_maps: RefCell::default(),
             merges: Merges::default(),
             open_connections,
+            turns: Turns::default(),
             turning_away: Rc::default(),
             draining: Cell::new(false),
             registry,

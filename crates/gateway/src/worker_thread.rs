@@ -8,9 +8,9 @@ use crate::metrics::Registry;
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::{LocalTable, SharedTable};
+use crate::tls::TlsListener;
 use crate::vital::Vital;
 use crate::worker::Worker;
-use rustls::ServerConfig;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 /// A worker's own listening socket.
 pub(crate) struct WorkerSocket {
     pub(crate) listener: std::net::TcpListener,
-    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) tls: Option<Arc<TlsListener>>,
 }
 
 /// What a worker is made of.

@@ -1,15 +1,62 @@
 //! Certificates and keys, as far as a document can be judged by them.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
 
 /// What is wrong with a certificate or its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wrong {
     Certificate(String),
     Key(String),
+}
+
+/// From when to when a certificate is valid, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// The first second.
+    pub not_before: i64,
+    /// The last second.
+    pub not_after: i64,
+}
+
+/// When the first certificate of `pem` is valid.
+pub(crate) fn validity(pem: &str) -> Result<Validity, String> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes())
+        .map_err(|_| "has no certificate in PEM form".to_owned())?;
+    validity_of(&der)
+}
+
+/// When a certificate is valid.
+pub fn validity_of(der: &[u8]) -> Result<Validity, String> {
+    let certificate = Certificate::from_der(der).map_err(|error| format!("cannot be read: {error}"))?;
+    let validity = certificate.tbs_certificate.validity;
+    let seconds =
+        |time: x509_cert::time::Time| i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX);
+    Ok(Validity { not_before: seconds(validity.not_before), not_after: seconds(validity.not_after) })
+}
+
+/// The OCSP response in `text`, DER in base64. Its form is looked at as far as the word of success (RFC 6960, 4.2.1).
+pub(crate) fn ocsp_response(text: &str) -> Result<Vec<u8>, String> {
+    let text: String = text.split_ascii_whitespace().collect();
+    let der = STANDARD.decode(text).map_err(|_| "must be DER in base64".to_owned())?;
+    let mut rest = der.iter().copied();
+    let outer = rest.next();
+    // Lengths below 128 are one byte; longer ones say in how many bytes they come.
+    let more = rest.next().map_or(0, |length| if length < 0x80 { 0 } else { usize::from(length & 0x7f) });
+    let status: Vec<u8> = rest.skip(more).take(3).collect();
+    match (outer, status.as_slice()) {
+        (Some(0x30), [0x0a, 1, 0]) => Ok(der),
+        (Some(0x30), [0x0a, 1, status]) => Err(format!(
+            "is an OCSP response without a certificate's status: the responder's answer was {status}"
+        )),
+        _ => Err("is no OCSP response".to_owned()),
+    }
 }
 
 /// Judges a chain of certificates and the key of its first.

@@ -23,6 +23,7 @@ mod resolved;
 pub mod schema;
 mod set;
 
+pub use certificate::{Validity, validity_of};
 pub use document::{Body, Document, finder, names, read, refused_field, refused_fields, schema_of, unserved};
 pub use fault::Fault;
 pub use file::{FileFault, Format, read_file};

@@ -100,6 +100,15 @@ pub(crate) fn split_lane(host: &[u8]) -> Option<(&[u8], &[u8])> {
     (whole && lane != b"xn").then_some((lane, rest))
 }
 
+/// The hosts that `raw` (a `Host` header or `:authority`) may be routed by, in their one form: itself, and itself without the
+/// lane in its first label. Nothing if it is no host.
+pub fn host_forms(raw: &[u8]) -> [Option<String>; 2] {
+    let mut buf = [0; HOST_MAX];
+    let Some(host) = normalize(raw, &mut buf) else { return [None, None] };
+    let text = |host: &[u8]| String::from_utf8_lossy(host).into_owned();
+    [Some(text(host)), split_lane(host).map(|(_, rest)| text(rest))]
+}
+
 /// Checks the host of a route; `Err` says what would be right.
 pub fn check_route_host(host: &str) -> Result<(), String> {
     let name = host.strip_prefix("*.").unwrap_or(host);

@@ -58,6 +58,7 @@ pub use change::{Address, Change, EndpointSpec, Refused, ReportedLoad, Source};
 pub use endpoint::{Endpoint, EndpointState};
 pub use explain::Explained;
 pub use header::header_passes;
+pub use host::host_forms;
 pub use inflight::{Finished, InFlight, Outcome};
 pub use lane::{Asked, LaneChoice, LaneReason, LaneSource};
 pub use net::Networks;

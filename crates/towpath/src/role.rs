@@ -78,6 +78,9 @@ pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice)
         if args.check {
             let name =
                 settings.gateway.file.as_deref().map_or_else(String::new, |file| file.display().to_string());
+            for note in towpath_gateway::certificate_notes(&documents) {
+                screen.line(format!("{name}: {note}"))?;
+            }
             return screen.line(format!("{name} is fine: {} resources", documents.len()));
         }
     }

@@ -58,6 +58,8 @@ codes! {
     HeadTooLarge = "head_too_large", 431, "The request head is too large";
     /// Too many connections or requests at once.
     Overloaded = "overloaded", 503, "The gateway is at its limit";
+    /// The host asks its clients for another certificate than the connection was asked for.
+    Misdirected = "misdirected", 421, "The request needs a connection of its own";
     // the API's
     /// A field is wrong.
     Invalid = "invalid", 422, "A field is not valid";

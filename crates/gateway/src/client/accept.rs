@@ -5,10 +5,10 @@ use super::stream::ClientStream;
 use super::{h1, h2, turn_away};
 use crate::clock;
 use crate::descriptors::{self, LastDescriptor};
+use crate::tls::{TlsListener, Use};
 use crate::worker::Worker;
 use crate::worker_thread::Drain;
 use bytes::Bytes;
-use rustls::ServerConfig;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +20,6 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 use towpath_telemetry::Seldom;
 
 /// What an HTTP/2 client says first.
@@ -36,10 +35,9 @@ const DRAIN_QUIET_MS: u64 = 500;
 pub(crate) async fn run(
     worker: Rc<Worker>,
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Arc<TlsListener>>,
     mut drain: watch::Receiver<Drain>,
 ) {
-    let tls = tls.map(TlsAcceptor::from);
     let mut last = LastDescriptor::new();
     let mut warned = Seldom::default();
     loop {
@@ -99,7 +97,7 @@ async fn turn_away_with_the_last(
     last.keep();
 }
 
-fn accept(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, tls: Option<&TlsAcceptor>) {
+fn accept(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, tls: Option<&Arc<TlsListener>>) {
     worker.metrics.accepted.add(1);
     let Some(count) = Counted::new(worker) else {
         turn_away::spawn(worker, stream, peer, tls.is_some());
@@ -160,8 +158,33 @@ async fn peek(stream: &mut TcpStream) -> io::Result<Bytes> {
     }
 }
 
-async fn serve_tls(conn: Rc<Conn>, stream: TcpStream, tls: TlsAcceptor) {
-    let Some(Ok(stream)) = until(&conn, tls.accept(stream)).await else { return };
+async fn serve_tls(conn: Rc<Conn>, stream: TcpStream, tls: Arc<TlsListener>) {
+    let worker = conn.worker.clone();
+    let Some(place) = tls.place() else {
+        worker.metrics.handshakes_refused.add(1);
+        return;
+    };
+    conn.deadline.clear();
+    conn.deadline.set_in(worker.settings.timeouts.handshake_ms);
+    let made = until(&conn, tls.accept(&worker.turns, stream, Use::Http)).await;
+    drop(place);
+    let (stream, session) = match made {
+        Some(Ok(made)) => made,
+        Some(Err(error)) => {
+            worker.metrics.handshake_failures.add(1);
+            tracing::debug!(%error, peer = %conn.peer, "a TLS handshake failed");
+            return;
+        }
+        None => {
+            worker.metrics.handshake_failures.add(1);
+            tracing::debug!(peer = %conn.peer, "a TLS handshake took too long");
+            return;
+        }
+    };
+    worker.metrics.handshakes.add(1);
+    conn.deadline.clear();
+    conn.deadline.set_in(worker.settings.timeouts.head_ms);
+    let _ = conn.tls.set(session);
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = ClientStream::tls(stream);
     if is_h2 { h2::serve(conn, stream).await } else { h1::serve(conn, stream).await }

@@ -2,10 +2,11 @@
 
 use crate::deadline::Deadline;
 use crate::framing::Refusal;
+use crate::tls::Session;
 use crate::upstream::stream::UpstreamStream;
 use crate::worker::Worker;
 use bytes::Bytes;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::Waker;
@@ -57,6 +58,8 @@ pub(crate) struct Conn {
     /// The address that the client came to.
     pub(crate) local: Option<SocketAddr>,
     pub(crate) scheme: Scheme,
+    /// What the handshake came to, once it is over.
+    pub(crate) tls: OnceCell<Session>,
     /// The connection's deadline; for HTTP/1 also that of its present request.
     pub(crate) deadline: Rc<Deadline>,
     pub(crate) phase: Cell<Phase>,
@@ -99,6 +102,7 @@ impl Conn {
             peer,
             local,
             scheme,
+            tls: OnceCell::new(),
             deadline,
             phase: Cell::new(Phase::Between),
             idle_ms: Cell::new(0),

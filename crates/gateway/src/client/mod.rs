@@ -8,6 +8,5 @@ pub(crate) mod h2;
 pub(crate) mod listen;
 pub(crate) mod open_connections;
 pub(crate) mod stream;
-pub(crate) mod tls;
 pub(crate) mod tunnel;
 mod turn_away;

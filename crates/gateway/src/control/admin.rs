@@ -3,6 +3,7 @@
 
 use crate::metrics::{self, Registry};
 use crate::table::SharedTable;
+use crate::tls::Certificates;
 use crate::vital::Vital;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
@@ -40,6 +41,7 @@ pub(crate) struct Answers {
     pub(crate) registry: Arc<Registry>,
     pub(crate) table: Arc<SharedTable>,
     pub(crate) vital: Vital,
+    pub(crate) certificates: Arc<Certificates>,
 }
 
 /// Serves until its task is dropped.
@@ -90,7 +92,9 @@ impl Answers {
         let (status, text) = match request.uri().path() {
             "/metrics" if reading => {
                 let view = self.table.view();
-                (StatusCode::OK, metrics::render(&self.registry, &view.table, view.revision.0))
+                let mut text = metrics::render(&self.registry, &view.table, view.revision.0);
+                self.certificates.render(&mut text);
+                (StatusCode::OK, text)
             }
             "/healthz" if reading => match self.vital.failed() {
                 Some(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what} has died\n")),
@@ -126,7 +130,9 @@ mod tests {
             plugins: None,
             loaded,
         };
+        let keys = crate::tls::TicketKeys::random().unwrap();
         let answers = Answers {
+            certificates: Certificates::new(keys),
             registry: Arc::new(Registry::new(1)),
             table: SharedTable::new(view(loaded), 1),
             vital: Vital::default(),

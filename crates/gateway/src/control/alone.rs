@@ -51,6 +51,7 @@ impl Alone {
     }
 
     async fn look(&mut self) {
+        self.resources.look();
         let Some(source) = self.source.clone() else { return };
         let seen = self.seen;
         match tokio::task::spawn_blocking(move || source.load(seen)).await {

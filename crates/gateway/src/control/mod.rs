@@ -23,6 +23,7 @@ use crate::resources::Resources;
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::{SharedTable, View};
+use crate::tls::Certificates;
 use crate::vital::Vital;
 use bytes::Bytes;
 use feed::Feed;
@@ -61,6 +62,8 @@ pub(crate) struct ControlParts {
     pub(crate) sticky: StickyKey,
     pub(crate) vital: Vital,
     pub(crate) state: State,
+    /// Certificates of resources.
+    pub(crate) certificates: Arc<Certificates>,
     pub(crate) admin: Option<std::net::TcpListener>,
     pub(crate) bus: Option<Arc<dyn Bus>>,
     /// Told once the first table is there.
@@ -102,6 +105,7 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
                     registry: parts.registry.clone(),
                     table: parts.shared.clone(),
                     vital: parts.vital.clone(),
+                    certificates: parts.certificates.clone(),
                 };
                 let vital = parts.vital.clone();
                 tokio::task::spawn_local(async move {
@@ -115,7 +119,7 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         }
     }
     let source = parts.settings.resources.clone().map(|source| source.0);
-    let (bus, mut compiled) = (parts.bus.filter(|_| source.is_none()), Resources::new());
+    let (bus, mut compiled) = (parts.bus.filter(|_| source.is_none()), Resources::new(parts.certificates));
     let mut state = parts.state;
     let Some(bus) = bus else {
         let (shared, registry) = (parts.shared, parts.registry);
@@ -384,6 +388,7 @@ impl Control {
 
     /// Looks at what changes without a message: silence, requests that end.
     async fn look(&mut self) {
+        self.resources.look();
         if self.state.expire(clock::now_ms(), self.up_since_ms, self.managers_ms) {
             (self.changed, self.dirty) = (true, true);
         }

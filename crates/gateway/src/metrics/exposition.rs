@@ -31,10 +31,13 @@ pub(crate) fn render(registry: &Registry, table: &Table, revision: u64) -> Strin
 
 fn totals(out: &mut String, workers: &[Arc<WorkerMetrics>]) {
     type Field = fn(&WorkerMetrics) -> &Count;
-    let fields: [(&str, &str, Field); 16] = [
+    let fields: [(&str, &str, Field); 19] = [
         ("connections_accepted_total", "counter", |w| &w.accepted),
         ("connections", "gauge", |w| &w.connections),
         ("connections_turned_away_total", "counter", |w| &w.turned_away),
+        ("tls_handshakes_total", "counter", |w| &w.handshakes),
+        ("tls_handshake_failures_total", "counter", |w| &w.handshake_failures),
+        ("tls_handshakes_refused_total", "counter", |w| &w.handshakes_refused),
         ("upstream_connects_total", "counter", |w| &w.connects),
         ("connect_failures_total", "counter", |w| &w.connect_failures),
         ("upstream_reuses_total", "counter", |w| &w.reuses),

@@ -96,6 +96,12 @@ pub(crate) struct WorkerMetrics {
     pub(crate) connections: Count,
     /// Client connections turned away at the limit.
     pub(crate) turned_away: Count,
+    /// TLS handshakes that came to their end.
+    pub(crate) handshakes: Count,
+    /// Those that failed, or took too long.
+    pub(crate) handshake_failures: Count,
+    /// Those that were not begun because too many were under way.
+    pub(crate) handshakes_refused: Count,
     /// Connections opened to instances.
     pub(crate) connects: Count,
     /// Connections to instances that failed or took too long.
@@ -124,7 +130,7 @@ pub(crate) struct WorkerMetrics {
     errors: [Count; ERROR_CODES],
 }
 
-const ERROR_CODES: usize = 12;
+const ERROR_CODES: usize = 13;
 
 /// Codes that a gateway answers by itself, in the order of the counters.
 const OWN_CODES: [ErrorCode; ERROR_CODES] = [
@@ -140,6 +146,7 @@ const OWN_CODES: [ErrorCode; ERROR_CODES] = [
     ErrorCode::BodyTooLarge,
     ErrorCode::HeadTooLarge,
     ErrorCode::Overloaded,
+    ErrorCode::Misdirected,
 ];
 
 impl WorkerMetrics {

@@ -22,6 +22,7 @@ pub(crate) mod view;
 use crate::client::conn::Conn;
 use crate::client::h2::StreamWatch;
 use crate::plugins::run;
+use crate::tls::access::Denied;
 use crate::upstream::request_body::ClientBody;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
@@ -51,6 +52,18 @@ pub(crate) async fn serve(
     }
     if let Some(detail) = record.head_fault(&headers) {
         return error_reply::make(record, &headers, ErrorCode::BadRequest, detail, true);
+    }
+    if let Some(denied) = record.denied() {
+        let (code, detail) = match denied {
+            Denied::Misdirected => (
+                ErrorCode::Misdirected,
+                "This host asks its clients for another certificate than this connection was asked for; open one for it.",
+            ),
+            Denied::NoCertificate => {
+                (ErrorCode::BadRequest, "This path needs a certificate of the client, and none was shown.")
+            }
+        };
+        return error_reply::make(record, &headers, code, detail, true);
     }
     let mut body = (!body.is_end_stream()).then_some(ClientBody::Live(body));
     head::remove_listed(&mut headers);

@@ -14,6 +14,7 @@ use crate::framing::{self, Refusal};
 use crate::plugins::Running;
 use crate::plugins::running::Rewritten;
 use crate::resources::passive::Sight;
+use crate::tls::access::{self, Denied};
 use crate::upstream::request_body::{BodyProgress, BodyStage};
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
@@ -258,6 +259,12 @@ impl Record {
             (None, Some(authority)) => authority.as_str().as_bytes(),
             (None, None) => b"",
         }
+    }
+
+    /// Why the request may not be made on its connection, if it may not.
+    pub(crate) fn denied(&self) -> Option<Denied> {
+        let session = self.conn.tls.get()?;
+        access::judge(session, self.host(), self.uri.path().as_bytes()).err()
     }
 
     /// What is wrong with a head that no framing guard has looked at (HTTP/2): the guard's own rules hold for it too.

@@ -19,6 +19,7 @@ mod upstreams;
 
 use crate::plugins::program::{About, Plugins, Program};
 use crate::plugins::states::States;
+use crate::tls::Certificates;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -55,13 +56,14 @@ pub(crate) struct Resources {
     rules: Vec<Arc<ResolvedRule>>,
     metadata: HashMap<String, PluginMetadata>,
     upstreams: Upstreams,
+    certificates: Arc<Certificates>,
     plugins: Arc<Plugins>,
     events: mpsc::UnboundedReceiver<Event>,
 }
 
 impl Resources {
-    /// None yet.
-    pub(crate) fn new() -> Self {
+    /// None yet; certificates go to where listeners look for them.
+    pub(crate) fn new(certificates: Arc<Certificates>) -> Self {
         let (tell, events) = mpsc::unbounded_channel();
         Self {
             set: Set::new(),
@@ -70,6 +72,7 @@ impl Resources {
             rules: Vec::new(),
             metadata: HashMap::new(),
             upstreams: Upstreams::new(tell),
+            certificates,
             plugins: Arc::new(Plugins { states: Arc::new(States::default()), ..Plugins::default() }),
             events,
         }
@@ -112,6 +115,7 @@ impl Resources {
                 Err(why) => outcome.refused.push((resolved.owner.to_string(), Some(why))),
             }
         }
+        self.take_certificates(&changed, &mut outcome);
         if let Some(rules) = &changed.rules {
             self.rules.clone_from(rules);
         }
@@ -153,6 +157,18 @@ impl Resources {
                 Err(why) => outcome.refused.push((name, Some(why))),
             }
         }
+    }
+
+    fn take_certificates(&self, changed: &Changed, outcome: &mut Outcome) {
+        let refused = self.certificates.change(&changed.ssls, &changed.ssls_gone);
+        let named = |id: &Id| Key::new(Kind::Ssl, id.clone()).to_string();
+        outcome.refused.extend(changed.ssls.iter().map(|(id, _)| (named(id), None)));
+        outcome.refused.extend(refused.into_iter().map(|(id, why)| (named(&id), Some(why))));
+    }
+
+    /// Looks at what time alone changes; to be called often.
+    pub(crate) fn look(&self) {
+        self.certificates.look();
     }
 
     fn take_metadata(&mut self, changed: &Changed) {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::plugins::program::Program;
+use crate::tls::TicketKeys;
 use serde_json::{Value, json};
 use towpath_resources::read;
 
@@ -19,7 +20,7 @@ fn consumer(name: &str, note: &str) -> Document {
 
 #[test]
 fn a_consumer_that_did_not_change_stays_the_same_object() {
-    let mut resources = Resources::new();
+    let mut resources = Resources::new(Certificates::new(TicketKeys::random().unwrap()));
     resources.change(vec![consumer("jack", "a"), consumer("jill", "a")], &[]);
     let before = resources.plugins.consumers.clone();
     resources.change(vec![consumer("jill", "b")], &[]);
@@ -31,7 +32,7 @@ fn a_consumer_that_did_not_change_stays_the_same_object() {
 
 #[test]
 fn global_rules_are_compiled_anew_when_metadata_changes_and_only_then() {
-    let mut resources = Resources::new();
+    let mut resources = Resources::new(Certificates::new(TicketKeys::random().unwrap()));
     let limit = json!({"plugins": {"limit-count": {"count": 1, "time_window": 60}}});
     resources.change(vec![document(Kind::GlobalRule, "g", limit)], &[]);
     let first = resources.plugins.global.clone().unwrap();
@@ -45,7 +46,7 @@ fn global_rules_are_compiled_anew_when_metadata_changes_and_only_then() {
 
 #[test]
 fn a_global_rule_with_a_dangling_reference_still_protects() {
-    let mut resources = Resources::new();
+    let mut resources = Resources::new(Certificates::new(TicketKeys::random().unwrap()));
     let split = json!({"rules": [{"weighted_upstreams": [{"upstream_id": "gone"}]}]});
     let rule = json!({"plugins": {"key-auth": {}, "traffic-split": split}});
     let outcome = resources.change(vec![document(Kind::GlobalRule, "g", rule)], &[]);
@@ -57,7 +58,7 @@ fn a_global_rule_with_a_dangling_reference_still_protects() {
 
 #[test]
 fn routes_know_the_new_name_of_their_service() {
-    let mut resources = Resources::new();
+    let mut resources = Resources::new(Certificates::new(TicketKeys::random().unwrap()));
     let service = |name: &str| document(Kind::Service, "s", json!({"name": name}));
     let route = document(Kind::Route, "r", json!({"uri": "/", "service_id": "s"}));
     resources.change(vec![service("old"), route], &[]);

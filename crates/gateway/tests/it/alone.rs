@@ -71,6 +71,11 @@ impl Alone {
         *written = (written.0 + 1, resources);
     }
 
+    /// Where it listens: clear text, then TLS.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.gateway.addresses()
+    }
+
     pub fn client(&self) -> Client {
         Client::connect(self.address)
     }

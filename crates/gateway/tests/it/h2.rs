@@ -144,8 +144,10 @@ async fn tls_serves_what_the_client_asks_for_by_alpn() {
     let rig = Rig::start_with(
         world(app.address(), "http1"),
         |settings| {
-            settings.tls =
-                vec![TlsSettings { listen: "127.0.0.1:0".parse().unwrap(), certificate: chain, key }]
+            settings.tls = vec![TlsSettings {
+                own: Some((chain, key)),
+                ..TlsSettings::at("127.0.0.1:0".parse().unwrap())
+            }]
         },
         None,
     )

@@ -27,6 +27,8 @@ mod retries;
 mod seen;
 mod sticky;
 mod support;
+mod tls;
+mod tls_client;
 mod upgrades;
 mod upstreams;
 mod vital;

@@ -120,9 +120,6 @@ pub fn refused_field(kind: Kind, field: &str) -> Option<&'static str> {
 /// Why resources of `kind` are refused though their form is known.
 pub fn unserved(kind: Kind) -> Option<&'static str> {
     match kind {
-        Kind::Ssl => Some(
-            "certificates of type \"server\" are not served by this gateway yet, its listeners have theirs from its settings; type \"client\" is taken",
-        ),
         Kind::StreamRoute => Some("stream routes are not served by this gateway yet, only HTTP is"),
         Kind::Secret => Some("secrets are not served by this gateway yet: give values themselves"),
         Kind::Proto => Some("protos are not served by this gateway yet: gRPC passes as it is"),
@@ -137,9 +134,8 @@ pub fn read(kind: Kind, id: &Id, value: &Value) -> Result<Document, Vec<Fault>> 
     };
     let mut faults = Vec::new();
     check_id(kind, id, fields.get("id"), &mut faults);
-    let is_client = kind == Kind::Ssl && fields.get("type").and_then(Value::as_str) == Some("client");
-    if let Some(reason) = unserved(kind).filter(|_| !is_client) {
-        faults.push(Fault::new(if kind == Kind::Ssl { "type" } else { "" }, reason));
+    if let Some(reason) = unserved(kind) {
+        faults.push(Fault::new("", reason));
     }
     let mut rest = fields.clone();
     rest.retain(|field, _| match refused_field(kind, field) {

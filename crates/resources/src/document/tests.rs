@@ -52,6 +52,12 @@ fn good_documents_of_every_kind_are_taken() {
             json!({"plugins": {"limit-count": {"count": 2, "time_window": 60, "rejected_code": 503}}}),
         ),
         (Kind::Ssl, json!({"type": "client", "cert": cert, "key": pem_key})),
+        (
+            Kind::Ssl,
+            json!({"cert": cert, "key": pem_key, "snis": ["a.test", "*.a.test", "*"], "client": {"ca": cert, "depth": 0},
+                "certs": [cert], "keys": [pem_key], "ssl_protocols": ["TLSv1.2", "TLSv1.3"], "status": 0,
+                "ocsp_response": "MAMKAQA=", "ocsp_responses": [""]}),
+        ),
         (Kind::PluginMetadata, json!({"limit_header": "X-Limit"})),
     ] {
         assert_eq!(faults(kind, value.clone()), Vec::<String>::new(), "{kind} {value}");
@@ -213,12 +219,7 @@ fn places_that_the_table_refuses_are_refused() {
 
 #[test]
 fn kinds_that_are_not_served_are_refused() {
-    let (cert, pem_key) = crate::certificate::tests::pair("a.test");
     for (kind, value) in [
-        (
-            Kind::Ssl,
-            json!({"cert": cert, "key": pem_key, "snis": ["a.test", "*.a.test"], "client": {"ca": cert}}),
-        ),
         (Kind::StreamRoute, json!({"server_port": 9100, "upstream": {"nodes": {"127.0.0.1:5432": 1}}})),
         (Kind::Secret, json!({"uri": "https://vault.test", "prefix": "kv", "token": "t"})),
         (Kind::Proto, json!({"content": "syntax = \"proto3\";"})),
@@ -226,6 +227,45 @@ fn kinds_that_are_not_served_are_refused() {
         let found = faults(kind, value);
         assert!(matches!(&found[..], [one] if one.contains("not served by this gateway yet")), "{found:?}");
     }
+}
+
+#[test]
+fn certificates_are_judged_by_what_clients_would_meet() {
+    let (cert, key) = crate::certificate::tests::pair("a.test");
+    for (more, expected) in [
+        (
+            json!({"sni": "10.0.0.1:443"}),
+            "sni: must be a name, *. and a name, or *, not \"10.0.0.1:443\": clients name no addresses and no ports",
+        ),
+        (
+            json!({"snis": ["a.test", "*a.test"]}),
+            "snis[1]: must be a name, *. and a name, or *, not \"*a.test\": clients name no addresses and no ports",
+        ),
+        (
+            json!({"sni": "a.test", "ssl_protocols": []}),
+            "ssl_protocols: must name a version: leave it out for all",
+        ),
+        (
+            json!({"sni": "a.test", "ocsp_response": "MAMKAQY="}),
+            "ocsp_response: is an OCSP response without a certificate's status: the responder's answer was 6",
+        ),
+        (json!({"sni": "a.test", "ocsp_response": "AAAAAAAA"}), "ocsp_response: is no OCSP response"),
+        (json!({"sni": "a.test", "ocsp_response": "no base64!"}), "ocsp_response: must be DER in base64"),
+        (
+            json!({"sni": "a.test", "ocsp_responses": ["MAMKAQA="]}),
+            "ocsp_responses: must not be more than certs: there are 0 certs",
+        ),
+        (
+            json!({"type": "client", "client": {"ca": cert}}),
+            "client: says nothing for a certificate of type \"client\"",
+        ),
+    ] {
+        let mut value = json!({"cert": cert, "key": key});
+        value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        assert_fault(Kind::Ssl, &value, expected);
+    }
+    let old = json!({"sni": "a.test", "cert": cert, "key": key, "ssl_protocols": ["TLSv1.1"]});
+    assert!(faults(Kind::Ssl, old)[0].starts_with("ssl_protocols[0]: must be one of"));
 }
 
 #[test]

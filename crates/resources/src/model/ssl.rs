@@ -1,7 +1,7 @@
 //! `ssls`.
 
 use super::text::{Host, Labels, RegexText, Switch};
-use crate::certificate::{Wrong, check_chain, check_pair};
+use crate::certificate::{self, Validity, Wrong, check_chain, check_pair};
 use crate::{Fault, Id};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,12 @@ pub struct Ssl {
     /// The keys of `certs`, in its order.
     #[schemars(inner(length(min = 64, max = 65536)))]
     pub keys: Option<Vec<String>>,
+    /// *Ours*: the OCSP response for `cert` that clients get with it, DER in base64. The gateway asks no responder by itself.
+    #[schemars(length(min = 8, max = 65536))]
+    pub ocsp_response: Option<String>,
+    /// *Ours*: the same for `certs`, in its order; an empty text = none.
+    #[schemars(inner(length(max = 65536)))]
+    pub ocsp_responses: Option<Vec<String>>,
     /// Clients have to show a certificate.
     pub client: Option<SslClient>,
     /// 1 = in use, 0 = not.
@@ -115,6 +121,70 @@ impl Ssl {
             .chain(more.map(|(cert, key)| (cert.as_str(), key.as_str())))
     }
 
+    /// The OCSP responses of [`Ssl::pairs`], in its order; `None` = there is none.
+    pub fn staples(&self) -> impl Iterator<Item = Option<Vec<u8>>> {
+        let more = self.ocsp_responses.iter().flatten().map(|text| Some(text.as_str()));
+        std::iter::once(self.ocsp_response.as_deref())
+            .chain(more)
+            .map(|text| certificate::ocsp_response(text.filter(|text| !text.is_empty())?).ok())
+    }
+
+    /// When its certificates are valid: all of them together, so from the latest beginning to the earliest end.
+    pub fn validity(&self) -> Option<Validity> {
+        let each = self.pairs().filter_map(|(cert, _)| certificate::validity(cert).ok());
+        each.reduce(|one, other| Validity {
+            not_before: one.not_before.max(other.not_before),
+            not_after: one.not_after.min(other.not_after),
+        })
+    }
+
+    fn check_names(&self, faults: &mut Vec<Fault>) {
+        for (index, name) in self.names().enumerate() {
+            let text = name.as_str();
+            let rest = text.strip_prefix("*.").unwrap_or(text);
+            let good = text == "*"
+                || (!rest.is_empty() && !rest.contains(['*', ':', '[', ']']) && !rest.contains(".."));
+            if !good {
+                let path = if self.sni.is_some() { "sni".to_owned() } else { format!("snis[{index}]") };
+                let message = format!(
+                    "must be a name, *. and a name, or *, not {text:?}: clients name no addresses and no ports"
+                );
+                faults.push(Fault::new(path, message));
+            }
+        }
+    }
+
+    fn check_staples(&self, faults: &mut Vec<Fault>) {
+        let one = self.ocsp_response.iter().map(|text| ("ocsp_response".to_owned(), text));
+        let more = self.ocsp_responses.iter().flatten().enumerate();
+        let more = more.map(|(index, text)| (format!("ocsp_responses[{index}]"), text));
+        for (path, text) in one.chain(more.filter(|(_, text)| !text.is_empty())) {
+            if let Err(message) = certificate::ocsp_response(text) {
+                faults.push(Fault::new(path, message));
+            }
+        }
+        let certs = self.certs.iter().flatten().count();
+        if self.ocsp_responses.as_ref().is_some_and(|all| all.len() > certs) {
+            faults.push(Fault::new(
+                "ocsp_responses",
+                format!("must not be more than certs: there are {certs} certs"),
+            ));
+        }
+    }
+
+    /// What only a certificate that clients are shown can have.
+    fn check_client_kind(&self, faults: &mut Vec<Fault>) {
+        let given = [
+            ("client", self.client.is_some()),
+            ("ssl_protocols", self.ssl_protocols.is_some()),
+            ("ocsp_response", self.ocsp_response.is_some()),
+            ("ocsp_responses", self.ocsp_responses.is_some()),
+        ];
+        for (field, _) in given.iter().filter(|(_, given)| *given) {
+            faults.push(Fault::new(*field, "says nothing for a certificate of type \"client\""));
+        }
+    }
+
     fn check_pems(&self, faults: &mut Vec<Fault>) {
         for (index, (cert, key)) in self.pairs().enumerate() {
             let field = |one: &str, several: &str| match index.checked_sub(1) {
@@ -141,6 +211,14 @@ impl Ssl {
             _ => {}
         }
         self.check_pems(faults);
+        self.check_names(faults);
+        self.check_staples(faults);
+        if self.r#type == SslKind::Client {
+            self.check_client_kind(faults);
+        }
+        if self.ssl_protocols.as_ref().is_some_and(Vec::is_empty) {
+            faults.push(Fault::new("ssl_protocols", "must name a version: leave it out for all"));
+        }
         let (certs, keys) = (self.certs.iter().flatten().count(), self.keys.iter().flatten().count());
         if certs != keys {
             faults.push(Fault::new(

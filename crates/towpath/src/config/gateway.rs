@@ -1,7 +1,9 @@
 //! The `[gateway]` table, as the gateway's own configuration.
 
 use super::read::listen_text;
+use crate::document::Value;
 use crate::document::fields::Fields;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use towpath_gateway::{
     AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
@@ -46,21 +48,34 @@ fn tls(fields: &Fields<'_>) -> Vec<TlsConfig> {
     for (at, item) in items.iter().enumerate() {
         let path = format!("{}[{at}]", fields.path_of("tls"));
         let one = Fields::of(fields.source(), fields.problems(), &path, item);
-        let text = |name, example| {
-            if one.node(name).is_none() {
-                one.wrong(name, "it is missing", example);
-            }
-            one.text(name).unwrap_or_default()
-        };
+        if one.node("listen").is_none() {
+            one.wrong("listen", "it is missing", "listen = \"0.0.0.0:443\"");
+        }
+        let default = TlsConfig::default();
         let config = TlsConfig {
-            listen: address(&one, "listen", &text("listen", "listen = \"0.0.0.0:443\"")).unwrap_or_default(),
-            certificate: text("certificate", "certificate = \"/etc/towpath/tls.crt\"").into(),
-            key: text("key", "key = \"/etc/towpath/tls.key\"").into(),
+            listen: address(&one, "listen", &one.text("listen").unwrap_or_default()).unwrap_or_default(),
+            certificate: one.text("certificate").map(PathBuf::from),
+            key: one.text("key").map(PathBuf::from),
+            labels: one.table("labels").map(labels).unwrap_or_default(),
+            fallback_sni: one.text("fallback_sni"),
+            handshakes: count(&one, "handshakes", 1..=1_000_000, default.handshakes),
         };
         one.finish();
         found.push(config);
     }
     found
+}
+
+/// Any names with texts.
+fn labels(fields: Fields<'_>) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for entry in fields.entries() {
+        match &entry.node.value {
+            Value::Text(text) => drop(labels.insert(entry.key.clone(), text.clone())),
+            other => fields.wrong(&entry.key, format!("a text is expected, not {}", other.kind()), ""),
+        }
+    }
+    labels
 }
 
 fn access_log(fields: Fields<'_>) -> AccessLogConfig {
@@ -101,6 +116,7 @@ fn timeouts(fields: Fields<'_>) -> TimeoutsConfig {
     let default = TimeoutsConfig::default();
     let config = TimeoutsConfig {
         head: fields.parsed("head").unwrap_or(default.head),
+        handshake: fields.parsed("handshake").unwrap_or(default.handshake),
         keep_alive: fields.parsed("keep_alive").unwrap_or(default.keep_alive),
         linger: fields.parsed("linger").unwrap_or(default.linger),
         expect: fields.parsed("expect").unwrap_or(default.expect),

@@ -16,7 +16,9 @@ pub(super) fn check(role: Role, settings: &Settings) -> Vec<Problem> {
         let gateway = &settings.gateway.config;
         for (at, tls) in gateway.tls.iter().enumerate() {
             let field = |name: &str| format!("gateway.tls[{at}].{name}");
-            found.pair((&field("certificate"), &tls.certificate), (&field("key"), &tls.key));
+            if let Some((certificate, key)) = tls.certificate.as_deref().zip(tls.key.as_deref()) {
+                found.pair((&field("certificate"), certificate), (&field("key"), key));
+            }
         }
         if let Some(path) = &gateway.sticky_key {
             let checked = towpath_gateway::check_shared_key(path);
