@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_BUILD_JOBS ?= $(shell nproc)
 
-.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-route bench-ring bench-balance bench-fresh bench-control drill ci clean
+.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-gateway bench-config bench-idle bench-route bench-ring bench-balance bench-fresh bench-control drill ci clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -55,6 +55,18 @@ bench-balance: ## the balancers against each other, discrete-event and seeded
 bench-proxy: ## CPU per request beside nginx and HAProxy, same work, same run
 	@scripts/ensure.sh "The bench" cc python3 nginx haproxy wrk
 	@bench/proxy/run.sh
+
+bench-gateway: build ## the gateway alone, with plugins, 1,001 routes, HTTP/2 and TLS, beside nginx (PARTS="http h2 tls plugins")
+	@scripts/ensure.sh "The bench" cc python3 nginx wrk h2load openssl
+	@python3 bench/gateway/run.py $${CARGO_TARGET_DIR:-target}/release/towpath $(PARTS)
+
+bench-config: build ## 100,000 routes: loading, one more under load, creations and deletions without end
+	@scripts/ensure.sh "The bench" cc python3
+	@python3 bench/gateway/config.py $${CARGO_TARGET_DIR:-target}/release/towpath
+
+bench-idle: build ## bytes of memory an idle connection and a WebSocket
+	@scripts/ensure.sh "The bench" cc python3
+	@python3 bench/gateway/idle.py $${CARGO_TARGET_DIR:-target}/release/towpath
 
 bench-fresh: build ## from a ready instance to its first answer; from a killed one to silence
 	@scripts/ensure.sh "The bench" python3

@@ -33,6 +33,8 @@ faketime|compgen -G '/usr/lib/*/faketime/libfaketime.so.1'|libfaketime|gives a p
 nginx|have nginx|nginx-light|is a peer in the benches
 haproxy|have haproxy|haproxy|is a peer in the benches
 wrk|have wrk|wrk|makes the load in the benches
+h2load|have h2load|nghttp2-client|makes the load over HTTP/2 in the benches
+openssl|have openssl|openssl|makes certificates for the benches
 '
 
 packages=(); reasons=()

@@ -88,6 +88,11 @@ impl Guard {
         Self { limits, phase: Phase::Head(HeadScanner::new()), heads: 0 }
     }
 
+    /// A guard that goes on with a connection after `heads` complete messages.
+    pub fn after(limits: FramingLimits, heads: u64) -> Self {
+        Self { heads, ..Self::new(limits) }
+    }
+
     /// Judges the unpassed bytes of the connection. `bytes` begins with the first byte that was not passed so far.
     pub fn judge(&mut self, bytes: &[u8]) -> Verdict {
         let mut pass = 0;

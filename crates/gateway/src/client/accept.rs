@@ -143,7 +143,7 @@ async fn serve_clear(conn: Rc<Conn>, mut stream: TcpStream) {
     let is_h2 = first.starts_with(PREFACE);
     let mut stream = ClientStream::tcp(stream);
     stream.unread(first);
-    if is_h2 { h2::serve(conn, stream).await } else { h1::serve(conn, stream).await }
+    if is_h2 { Box::pin(h2::serve(conn, stream)).await } else { h1::serve(conn, stream).await }
 }
 
 /// Reads until it is certain whether this is HTTP/2.
@@ -187,7 +187,7 @@ async fn serve_tls(conn: Rc<Conn>, stream: TcpStream, tls: Arc<TlsListener>) {
     let _ = conn.tls.set(session);
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = ClientStream::tls(stream);
-    if is_h2 { h2::serve(conn, stream).await } else { h1::serve(conn, stream).await }
+    if is_h2 { Box::pin(h2::serve(conn, stream)).await } else { h1::serve(conn, stream).await }
 }
 
 /// The future's result, if it is there before the deadline, which a drain brings nearer.

@@ -63,6 +63,10 @@ pub(crate) struct Conn {
     /// The connection's deadline; for HTTP/1 also that of its present request.
     pub(crate) deadline: Rc<Deadline>,
     pub(crate) phase: Cell<Phase>,
+    /// After an answer the deadline is at first that of dozing off; what is left of the keep-alive time after it.
+    pub(crate) doze_ms: Cell<u64>,
+    /// Something was given to the client's socket that it has not taken.
+    pub(crate) unsent: Cell<bool>,
     /// Longest silence while streaming; 0 = none.
     pub(crate) idle_ms: Cell<u64>,
     /// Requests so far.
@@ -105,6 +109,8 @@ impl Conn {
             tls: OnceCell::new(),
             deadline,
             phase: Cell::new(Phase::Between),
+            doze_ms: Cell::new(0),
+            unsent: Cell::new(false),
             idle_ms: Cell::new(0),
             requests: Cell::new(0),
             streams: Cell::new(0),

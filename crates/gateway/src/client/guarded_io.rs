@@ -91,9 +91,9 @@ impl GuardedIo {
         self.guard.in_body()
     }
 
-    /// The stream, and what was read of it without being passed on.
-    pub(crate) fn into_stream(self) -> (ClientStream, Bytes) {
-        (self.stream, Bytes::from(self.held))
+    /// The stream, what was read of it without being passed on, and the number of complete heads.
+    pub(crate) fn into_parts(self) -> (ClientStream, Bytes, u64) {
+        (self.stream, Bytes::from(self.held), self.guard.heads())
     }
 
     /// Obeys what was decided elsewhere: an upgrade's answer, a head that is too late.
@@ -242,6 +242,7 @@ impl hyper::rt::Read for GuardedIo {
 
 impl hyper::rt::Write for GuardedIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.conn.unsent.set(true);
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
         self.conn.touch();
         Poll::Ready(Ok(written))
@@ -256,6 +257,7 @@ impl hyper::rt::Write for GuardedIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.conn.unsent.set(true);
         let total: usize = bufs.iter().map(|buf| buf.len()).sum();
         let written = if bufs.len() > 1 && total <= JOINED_BYTES {
             JOINED.with_borrow_mut(|joined| {
@@ -274,6 +276,7 @@ impl hyper::rt::Write for GuardedIo {
     /// hyper comes here when nothing is left in its buffer.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.conn.unsent.set(false);
         if self.half_closed && !self.paid && !self.is_owing() {
             self.paid = true;
             cx.waker().wake_by_ref();

@@ -1,6 +1,7 @@
 //! An HTTP/1 client connection from its first request to its end.
 
-use super::conn::{Conn, Phase};
+use super::conn::{Conn, Phase, TunnelEnd};
+use super::doze;
 use super::guarded_io::GuardedIo;
 use super::stream::ClientStream;
 use super::tunnel;
@@ -22,10 +23,37 @@ const BUFFER_BYTES: usize = 128 * 1024;
 /// Header lines that hyper takes without being told.
 const HYPER_HEADERS: usize = 100;
 
-/// Serves the connection to its end.
-pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
+/// What follows a stretch of serving.
+enum Next {
+    /// Nothing came for a while, and everything is out. So many messages were complete.
+    Doze(ClientStream, u64),
+    /// Another protocol; these bytes have come already.
+    Tunnel(ClientStream, Bytes, TunnelEnd),
+    Over,
+}
+
+/// Serves the connection to its end. What a stretch needs is in a box of its own, so that it is there only while it is needed.
+pub(crate) async fn serve(conn: Rc<Conn>, mut stream: ClientStream) {
+    let mut heads = 0;
+    loop {
+        match Box::pin(serve_awake(&conn, stream, heads)).await {
+            Next::Doze(quiet, so_far) => (stream, heads) = (quiet, so_far),
+            Next::Tunnel(stream, first, end) => {
+                return Box::pin(tunnel::run(&conn.deadline, stream, first, end)).await;
+            }
+            Next::Over => return,
+        }
+        conn.doze_ms.set(0);
+        if !doze::doze(&conn, &mut stream).await {
+            let _ = stream.shutdown().await;
+            return;
+        }
+    }
+}
+
+async fn serve_awake(conn: &Rc<Conn>, stream: ClientStream, heads: u64) -> Next {
     let limits = &conn.worker.settings.limits;
-    let guard = Guard::new(FramingLimits { head_bytes: limits.head, headers: limits.headers });
+    let guard = Guard::after(FramingLimits { head_bytes: limits.head, headers: limits.headers }, heads);
     let io = GuardedIo::new(stream, guard, conn.clone());
     let service = service_fn(|request| {
         let conn = conn.clone();
@@ -38,7 +66,7 @@ pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
         builder.max_headers(limits.headers);
     }
     let mut serving = builder.serve_connection(io, service);
-    let (mut draining, mut polled) = (false, false);
+    let (mut draining, mut polled, mut tired) = (false, false, false);
     let ended = poll_fn(|cx| {
         if conn.worker.draining.get() && !draining {
             if polled {
@@ -53,11 +81,15 @@ pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
         let over = conn.deadline.is_over(cx);
         if over && conn.phase.get() == Phase::Between {
             if !conn.head_begun.get() {
-                return Poll::Ready(true);
+                tired = may_doze(conn);
+                if tired || conn.doze_ms.replace(0) == 0 {
+                    return Poll::Ready(true);
+                }
+            } else {
+                conn.head_late.set(true);
+                conn.linger.set(true);
+                conn.deadline.clear();
             }
-            conn.head_late.set(true);
-            conn.linger.set(true);
-            conn.deadline.clear();
         }
         match Pin::new(&mut serving).poll(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(true),
@@ -73,29 +105,43 @@ pub(crate) async fn serve(conn: Rc<Conn>, stream: ClientStream) {
     })
     .await;
     let parts = serving.into_parts();
-    if parts.io.in_body() {
+    let in_body = parts.io.in_body();
+    if in_body {
         // The answer came before the upload was there.
         conn.linger.set(true);
     }
-    let (stream, held) = parts.io.into_stream();
-    finish(&conn, stream, parts.read_buf, held, ended).await;
+    let (stream, held, heads) = parts.io.into_parts();
+    if tired && !in_body && parts.read_buf.is_empty() && held.is_empty() {
+        return Next::Doze(stream, heads);
+    }
+    finish(conn, stream, parts.read_buf, held, ended).await
+}
+
+/// Whether nothing is left to do for the connection, and some of its keep-alive time is; its deadline is that of the rest
+/// from here on.
+fn may_doze(conn: &Conn) -> bool {
+    let rest_ms = conn.doze_ms.get();
+    if rest_ms > 0 {
+        conn.deadline.clear();
+        conn.deadline.set_in(rest_ms);
+    }
+    rest_ms > 0 && !conn.unsent.get() && !conn.linger.get() && !conn.worker.draining.get()
 }
 
 /// What follows the last message: a tunnel, or an orderly end.
-async fn finish(conn: &Conn, mut stream: ClientStream, read: Bytes, held: Bytes, ended: bool) {
+async fn finish(conn: &Conn, mut stream: ClientStream, read: Bytes, held: Bytes, ended: bool) -> Next {
     let end = conn.tunnel.borrow_mut().take();
     if let Some(end) = end {
         let first = if held.is_empty() { read } else { [read, held].concat().into() };
-        tunnel::run(&conn.deadline, stream, first, end).await;
-        return;
+        return Next::Tunnel(stream, first, end);
     }
-    if !ended {
-        return;
+    if ended {
+        let _ = stream.shutdown().await;
+        if conn.linger.get() {
+            linger(conn, stream).await;
+        }
     }
-    let _ = stream.shutdown().await;
-    if conn.linger.get() {
-        linger(conn, stream).await;
-    }
+    Next::Over
 }
 
 /// Reads on for a moment. Closing a socket with unread bytes resets it, and the client may lose the answer that it was

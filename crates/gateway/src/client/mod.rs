@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod conn;
+pub(crate) mod doze;
 pub(crate) mod guarded_io;
 pub(crate) mod h1;
 pub(crate) mod h2;

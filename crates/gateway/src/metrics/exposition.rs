@@ -31,9 +31,10 @@ pub(crate) fn render(registry: &Registry, table: &Table, revision: u64) -> Strin
 
 fn totals(out: &mut String, workers: &[Arc<WorkerMetrics>]) {
     type Field = fn(&WorkerMetrics) -> &Count;
-    let fields: [(&str, &str, Field); 19] = [
+    let fields: [(&str, &str, Field); 20] = [
         ("connections_accepted_total", "counter", |w| &w.accepted),
         ("connections", "gauge", |w| &w.connections),
+        ("connections_dozing", "gauge", |w| &w.dozing),
         ("connections_turned_away_total", "counter", |w| &w.turned_away),
         ("tls_handshakes_total", "counter", |w| &w.handshakes),
         ("tls_handshake_failures_total", "counter", |w| &w.handshake_failures),

@@ -94,6 +94,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) accepted: Count,
     /// Client connections now.
     pub(crate) connections: Count,
+    /// Of these, the ones that have nothing but their socket now.
+    pub(crate) dozing: Count,
     /// Client connections turned away at the limit.
     pub(crate) turned_away: Count,
     /// TLS handshakes that came to their end.

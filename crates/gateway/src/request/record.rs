@@ -7,6 +7,7 @@ use super::origin;
 use super::present::{Of, Present};
 use crate::access_log::AccessLine;
 use crate::client::conn::{Conn, Phase};
+use crate::client::doze;
 use crate::client::h2::StreamWatch;
 use crate::clock;
 use crate::deadline::Deadline;
@@ -475,6 +476,8 @@ impl Conn {
         }
         self.phase.set(Phase::Between);
         self.deadline.clear();
-        self.deadline.set_in(self.worker.settings.timeouts.keep_alive_ms);
+        let keep_ms = self.worker.settings.timeouts.keep_alive_ms;
+        self.doze_ms.set(keep_ms.saturating_sub(doze::AFTER_MS));
+        self.deadline.set_in(keep_ms.min(doze::AFTER_MS));
     }
 }

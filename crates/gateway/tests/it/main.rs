@@ -13,6 +13,7 @@ mod bodies;
 mod control;
 mod counts;
 mod deaths;
+mod dozing;
 mod drain;
 mod errors;
 mod explains;
