@@ -34,6 +34,23 @@ pub struct GatewayConfig {
     pub timeouts: TimeoutsConfig,
     /// Connections to instances.
     pub upstream: UpstreamPoolConfig,
+    /// How names of nodes are resolved.
+    pub dns: DnsConfig,
+}
+
+/// How names of nodes of upstreams are resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DnsConfig {
+    /// Servers, for example `10.0.0.2` or `127.0.0.1:8600`; none = those in the machine's `/etc/resolv.conf`. `/etc/hosts` comes first
+    /// either way.
+    pub servers: Vec<String>,
+    /// Search domains besides those of the machine (which count only where its servers are asked).
+    pub search: Vec<String>,
+    /// An answer counts for no shorter than this; 1ms to 1h.
+    pub min_ttl: Millis,
+    /// And for no longer; up to 24h.
+    pub max_ttl: Millis,
 }
 
 /// A TLS listener. Its certificates are the `ssls` resources, and one of its own.
@@ -139,6 +156,18 @@ impl Default for GatewayConfig {
             limits: LimitsConfig::default(),
             timeouts: TimeoutsConfig::default(),
             upstream: UpstreamPoolConfig::default(),
+            dns: DnsConfig::default(),
+        }
+    }
+}
+
+impl Default for DnsConfig {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            search: Vec::new(),
+            min_ttl: Millis::secs(1),
+            max_ttl: Millis::secs(3600),
         }
     }
 }

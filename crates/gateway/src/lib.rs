@@ -34,7 +34,7 @@ mod worker;
 mod worker_thread;
 
 pub use config::{
-    AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
+    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 pub use gateway::{Gateway, GatewayError};
 pub use resources::file::{Loaded, ResourceSource};

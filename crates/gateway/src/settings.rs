@@ -1,12 +1,12 @@
 //! Validated settings. Validation is pure and reports everything that is wrong, each with its field path.
 
 use crate::config::{
-    AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
+    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 use crate::resources::file::ResourceSource;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +40,29 @@ pub struct GatewaySettings {
     pub timeouts: TimeoutSettings,
     /// Connections to instances.
     pub upstream: UpstreamPoolSettings,
+    /// How names of nodes are resolved.
+    pub dns: DnsSettings,
     /// Where resources come from, for a gateway that runs alone.
     pub resources: Option<Resources>,
+}
+
+/// How names of nodes are resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnsSettings {
+    /// Servers; none = those of the machine, with its search domains.
+    pub servers: Vec<SocketAddr>,
+    /// Further search domains.
+    pub search: Vec<String>,
+    /// An answer holds no shorter.
+    pub min_ttl: Duration,
+    /// And no longer.
+    pub max_ttl: Duration,
+}
+
+impl Default for DnsSettings {
+    fn default() -> Self {
+        validate_dns(&mut Findings::default(), &DnsConfig::default())
+    }
 }
 
 /// Where resources come from.
@@ -200,6 +221,7 @@ impl GatewayConfig {
         let limits = validate_limits(&mut findings, &self.limits);
         let timeouts = validate_timeouts(&self.timeouts);
         let upstream = validate_upstream(&mut findings, &self.upstream);
+        let dns = validate_dns(&mut findings, &self.dns);
         if !findings.0.is_empty() {
             return Err(ConfigErrors(findings.0));
         }
@@ -216,6 +238,7 @@ impl GatewayConfig {
             limits,
             timeouts,
             upstream,
+            dns,
             resources: None,
         })
     }
@@ -239,6 +262,7 @@ impl GatewaySettings {
             limits: validate_limits(&mut nothing, &config.limits),
             timeouts: validate_timeouts(&config.timeouts),
             upstream: validate_upstream(&mut nothing, &config.upstream),
+            dns: DnsSettings::default(),
             resources: None,
         }
     }
@@ -319,6 +343,34 @@ fn validate_upstream(findings: &mut Findings, upstream: &UpstreamPoolConfig) -> 
     }
 }
 
+fn validate_dns(findings: &mut Findings, dns: &DnsConfig) -> DnsSettings {
+    findings.range("dns.min_ttl", dns.min_ttl.0, 1, 3_600_000);
+    findings.range("dns.max_ttl", dns.max_ttl.0, dns.min_ttl.0, 86_400_000);
+    let mut servers = Vec::new();
+    for (n, text) in dns.servers.iter().enumerate() {
+        let with_port = text.parse().or_else(|_| text.parse().map(|ip: IpAddr| SocketAddr::from((ip, 53))));
+        match with_port {
+            Ok(address) => servers.push(address),
+            Err(_) => findings.add(
+                format!("dns.servers[{n}]"),
+                format!("{text:?} is not an address; write for example 10.0.0.2 or 127.0.0.1:8600"),
+            ),
+        }
+    }
+    for (n, domain) in dns.search.iter().enumerate() {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        if domain.is_empty() || domain.len() > 253 || !domain.bytes().all(is_name) {
+            findings.add(format!("dns.search[{n}]"), format!("{domain:?} is no name of a domain"));
+        }
+    }
+    DnsSettings {
+        servers,
+        search: dns.search.clone(),
+        min_ttl: dns.min_ttl.duration(),
+        max_ttl: dns.max_ttl.duration().max(dns.min_ttl.duration()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,7 +387,7 @@ mod tests {
         let config: GatewayConfig = serde_json::from_value(serde_json::json!({
             "listen": ["127.0.0.1", "[::1]:80"], "tls": [{"listen": "x", "certificate": "", "key": "k"}, {"listen": "[::1]:1", "key": "k"}],
             "admin": "nowhere", "data_dir": "", "workers": 5000, "trusted": ["10.0.0.0/8", "10.0.0.0/99"],
-            "limits": {"head": 10, "headers": 1}, "upstream": {"head": "1G"}, "access_log": {"rotate": 1}
+            "limits": {"head": 10, "headers": 1}, "upstream": {"head": "1G"}, "dns": {"servers": ["1.1.1.1", "dns.test"], "search": ["a b"]}, "access_log": {"rotate": 1}
         }))
         .unwrap();
         let fields: Vec<_> = config.validate().unwrap_err().0.into_iter().map(|e| e.field).collect();
@@ -352,6 +404,8 @@ mod tests {
             "limits.head",
             "limits.headers",
             "upstream.head",
+            "dns.servers[1]",
+            "dns.search[0]",
         ];
         assert_eq!(fields, expected);
     }

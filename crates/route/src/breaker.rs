@@ -2,8 +2,9 @@
 //! …, until enough good ones came.
 
 use crate::MS;
-use crate::limit::{Keys, STATE_MAX};
+use crate::limit::{Limits, New, Part, STATE_MAX, Stake};
 use crate::status::Statuses;
+use std::sync::Arc;
 
 /// Bits of the parts of a state below the time of the last break: breaks so far, bad answers since, good ones in a row.
 const BREAK_BITS: u32 = 6;
@@ -15,6 +16,8 @@ const SUCCESSES_MAX: u64 = (1 << SUCCESS_BITS) - 1;
 const TIME_SHIFT: u32 = BREAK_BITS + FAILURE_BITS + SUCCESS_BITS;
 /// Times are in units of four milliseconds, so that there is room for two years.
 const TICK: u64 = 4 * MS;
+/// How long failures are worth keeping when there is no room.
+const KEPT_MS: u64 = 600_000;
 
 /// How a breaker judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +34,9 @@ pub struct ApiBreakerSettings {
     pub max_break_ms: u64,
 }
 
-/// Breakers by key, shared by all workers. What is a key (host and path in APISIX) is the caller's choice, see [`crate::limit::key`].
+/// Breakers by key, shared by all workers. What is a key (host and path in APISIX) is the caller's choice.
 #[derive(Debug)]
-pub struct ApiBreaker(Keys);
+pub struct ApiBreaker(Part);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
@@ -81,14 +84,19 @@ impl State {
 }
 
 impl ApiBreaker {
-    /// Room for so many keys at a time.
-    pub fn new(keys: usize) -> Self {
-        Self(Keys::new(keys))
+    /// The breakers of this name.
+    pub fn new(limits: &Arc<Limits>, name: &str) -> Self {
+        Self(Part::new(limits, "breaker", name))
+    }
+
+    /// The key of a text.
+    pub fn key(&self, text: &[u8]) -> u64 {
+        self.0.key(0, text)
     }
 
     /// How long nothing may be sent yet, milliseconds; `None` = it may.
     pub fn broken(&self, now: u64, key: u64, settings: &ApiBreakerSettings) -> Option<u64> {
-        let state = State::read(self.0.get(key)?);
+        let state = State::read(self.0.limits.counts.get(key)?);
         if state.breaks == 0 {
             return None;
         }
@@ -100,20 +108,21 @@ impl ApiBreaker {
     /// Tells the status of an answer of the upstream (not of one that the gateway gave for it).
     pub fn answered(&self, now: u64, key: u64, status: u16, settings: &ApiBreakerSettings) {
         let bad = settings.bad.contains(status);
-        let mends = || settings.good.contains(status) && self.0.get(key).is_some();
+        let mends = || settings.good.contains(status) && self.0.limits.counts.get(key).is_some();
         if !bad && !mends() {
             return;
         }
         let next = |word: Option<u64>| {
             let state = State::read(word.unwrap_or_default());
             let next = if bad { state.worse(now, settings) } else { state.better(settings) };
-            ((bad || word.is_some()).then(|| next.word()), ())
+            // a break counts as the whole limit
+            let failures = u64::from(settings.failures).clamp(1, FAILURES_MAX);
+            let used = if next.breaks > 0 { failures } else { next.failures };
+            let stake =
+                Stake::new((now / MS).saturating_add(settings.max_break_ms.max(KEPT_MS)), used, failures);
+            ((bad || word.is_some()).then(|| New { state: next.word(), stake }), ())
         };
-        let worth = |word| {
-            let state = State::read(word);
-            state.breaks << FAILURE_BITS | state.failures
-        };
-        self.0.change(key, worth, next);
+        self.0.limits.counts.change(key, now / MS, next);
     }
 }
 
@@ -139,7 +148,7 @@ mod tests {
 
     #[test]
     fn breaks_double_until_the_longest() {
-        let breaker = ApiBreaker::new(10);
+        let breaker = ApiBreaker::new(&Limits::new(1, 10), "a");
         let broken = |now| breaker.broken(now, 1, &settings());
         fail(&breaker, S, 2);
         assert_eq!(broken(S), None);
@@ -157,7 +166,7 @@ mod tests {
 
     #[test]
     fn good_answers_in_a_row_mend_and_others_say_nothing() {
-        let breaker = ApiBreaker::new(10);
+        let breaker = ApiBreaker::new(&Limits::new(1, 10), "a");
         let tell = |status| breaker.answered(S, 1, status, &settings());
         fail(&breaker, S, 3);
         tell(200);
@@ -174,7 +183,7 @@ mod tests {
 
     #[test]
     fn counts_stay_in_their_range_whatever_comes() {
-        let breaker = ApiBreaker::new(10);
+        let breaker = ApiBreaker::new(&Limits::new(1, 10), "a");
         for limit in [1, 3, 4_000, u32::MAX] {
             let settings = ApiBreakerSettings { failures: limit, max_break_ms: u64::MAX, ..settings() };
             for n in 0..40_000_u64 {

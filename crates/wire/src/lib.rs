@@ -9,6 +9,7 @@
 pub mod cell;
 pub mod envelope;
 pub mod gateway;
+pub mod limits;
 pub mod log;
 pub mod manager;
 pub mod protocol;

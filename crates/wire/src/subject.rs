@@ -8,6 +8,8 @@ pub const CELL_ANNOUNCE_ALL: &str = "towpath.cell.*.announce";
 pub const GATEWAY_REPORT_ALL: &str = "towpath.gateway.*.report";
 /// Deltas of the routing table, from managers to gateways.
 pub const GATEWAY_DELTA: &str = "towpath.gateway.delta";
+/// What gateways that share limits tell each other: that they are there.
+pub const GATEWAY_LIMITS_ALL: &str = "towpath.gateway.limits";
 /// Requests for a page of the routing table; queue group [`MANAGERS`].
 pub const GATEWAY_SNAPSHOT: &str = "towpath.gateway.snapshot";
 /// Requests of cells for a page of what they should run; queue group [`MANAGERS`].
@@ -44,6 +46,11 @@ pub fn gateway_report(gateway: GatewayId) -> String {
 /// Questions to one gateway: what would you do with this request?
 pub fn gateway_explain(gateway: GatewayId) -> String {
     format!("towpath.gateway.{gateway}.explain")
+}
+
+/// Parts of shared limits that one gateway is asked for, or granted.
+pub fn gateway_limits(gateway: GatewayId) -> String {
+    format!("towpath.gateway.{gateway}.limits")
 }
 
 /// What a staging run says, in order.

@@ -25,6 +25,7 @@ use towpath_wire::gateway::{
     ExplainRequest, ExplainedEndpoint, Explanation, GatewayDelta, GatewayReport, Heard, Item, ItemKey,
     SnapshotPage, SnapshotRequest,
 };
+use towpath_wire::limits::{LimitAsk, LimitGrant, LimitsMessage, Said};
 use towpath_wire::log::{LogChunk, LogLine, LogQuery, LogSource};
 use towpath_wire::manager::{
     Activate, ApiCall, ApiReply, LoginAct, LoginCount, LoginCounter, LoginVerdict, ManagerEvent,
@@ -61,6 +62,28 @@ fn check_before<M: WireMessage + PartialEq + Debug>(case: &str, message: &M, rea
     // Which could not read what is written among builds of the new one.
     let refused = decode_at::<M>(&encode(message), M::SINCE - 1).unwrap_err();
     assert!(matches!(refused, towpath_wire::DecodeError::WrongVersion { .. }), "{case}: {refused}");
+}
+
+#[test]
+fn limits() {
+    let gateway = GatewayId::mint(1, RANDOM);
+    let message = |said| LimitsMessage { gateway, said };
+    check("gateway.limits_alive", &message(Said::Alive { new: true }));
+    check("gateway.limits_leaving", &message(Said::Leaving));
+    let window = LimitAsk {
+        key: "0f".into(),
+        limit: 10,
+        have: 1,
+        want: 3,
+        need: 1,
+        window_ms: Some(60_000),
+        window: 7,
+        left_ms: 500,
+    };
+    let places = LimitAsk { window_ms: None, window: 0, left_ms: 0, ..window.clone() };
+    check("gateway.limits_ask", &message(Said::Ask { number: 5, asks: vec![window, places] }));
+    let grant = LimitGrant { key: "0f".into(), total: 3, free: 2, window: 7, left_ms: 499 };
+    check("gateway.limits_grant", &message(Said::Grant { number: 5, grants: vec![grant] }));
 }
 
 const RANDOM: [u8; 10] = [7; 10];
@@ -470,6 +493,7 @@ fn what_a_later_build_adds_is_passed_over() {
             ExplainRequest::NAME => read::<ExplainRequest>(&case, &text),
             Explanation::NAME => read::<Explanation>(&case, &text),
             GatewayReport::NAME => read::<GatewayReport>(&case, &text),
+            LimitsMessage::NAME => read::<LimitsMessage>(&case, &text),
             SnapshotPage::NAME => read::<SnapshotPage>(&case, &text),
             SnapshotRequest::NAME => read::<SnapshotRequest>(&case, &text),
             LogChunk::NAME => read::<LogChunk>(&case, &text),

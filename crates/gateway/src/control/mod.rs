@@ -8,6 +8,7 @@ mod fetch;
 mod identity;
 mod incoming;
 mod resources;
+mod sharing;
 mod signs;
 mod snapshot_file;
 mod state;
@@ -119,7 +120,10 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         }
     }
     let source = parts.settings.resources.clone().map(|source| source.0);
-    let (bus, mut compiled) = (parts.bus.filter(|_| source.is_none()), Resources::new(parts.certificates));
+    let (bus, mut compiled) = (
+        parts.bus.filter(|_| source.is_none()),
+        Resources::new(parts.certificates, &parts.settings.dns),
+    );
     let mut state = parts.state;
     let Some(bus) = bus else {
         let (shared, registry) = (parts.shared, parts.registry);
@@ -127,6 +131,16 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         return alone.run(parts.ready, stop).await;
     };
     resources::apply(&mut state, &mut compiled);
+    let sharing = sharing::Sharing {
+        gateway: parts.identity.gateway,
+        bus: bus.clone(),
+        shares: compiled.shares(),
+        leaving: leaving.clone(),
+    };
+    let watched = parts.vital.clone();
+    tokio::task::spawn_local(async move {
+        watched.watch("the shared limits", sharing.run()).await;
+    });
     let mut control = Control {
         settings: parts.settings,
         identity: parts.identity,

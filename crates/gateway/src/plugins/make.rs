@@ -33,8 +33,12 @@ pub(crate) fn make(config: &PluginConfig, scope: &Scope<'_>) -> Arc<dyn Plugin> 
         PluginConfig::IpRestriction(config) => Arc::new(work::ip_restriction::IpRestriction::new(config)),
         PluginConfig::JwtAuth(config) => Arc::new(work::jwt_auth::JwtAuth::new(config)),
         PluginConfig::KeyAuth(config) => Arc::new(work::key_auth::KeyAuth::new(config)),
-        PluginConfig::LimitConn(config) => Arc::new(work::limit_conn::LimitConn::new(config, scope)),
-        PluginConfig::LimitCount(config) => Arc::new(work::limit_count::LimitCount::new(config, scope)),
+        PluginConfig::LimitConn(config) => {
+            Arc::new(Arc::new(work::limit_conn::LimitConn::new(config, scope)))
+        }
+        PluginConfig::LimitCount(config) => {
+            Arc::new(Arc::new(work::limit_count::LimitCount::new(config, scope)))
+        }
         PluginConfig::LimitReq(config) => Arc::new(work::limit_req::LimitReq::new(config, scope)),
         PluginConfig::Mocking(config) => Arc::new(work::mocking::Mocking::new(config)),
         PluginConfig::ProxyMirror(config) => Arc::new(work::proxy_mirror::ProxyMirror::new(config)),

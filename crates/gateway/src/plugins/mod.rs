@@ -17,6 +17,7 @@ pub(crate) mod phase;
 pub(crate) mod program;
 pub(crate) mod run;
 pub(crate) mod running;
+pub(crate) mod shares;
 pub(crate) mod states;
 pub(crate) mod vars;
 mod work;

@@ -1,9 +1,11 @@
 //! What plugins remember beyond a configuration: counters of limiters, breakers. An edit of the route finds it again, and of a
 //! consumer, whose plugins are made when it comes again.
 
+use super::shares::Shares;
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use towpath_route::limit::Limits;
 
 /// How long something is remembered that no configuration holds any more.
 const KEPT_NS: u64 = 10 * 60 * 1_000_000_000;
@@ -12,9 +14,18 @@ const SWEEP_NS: u64 = 60 * 1_000_000_000;
 
 type Anything = dyn Any + Send + Sync;
 
+/// Keys that the limiters of a gateway count at a time: 8 MiB. Beyond that the least worthy are forgotten.
+const KEYS: usize = 131_072;
+
 /// By scope (which resource, which plugin).
 #[derive(Default)]
-pub(crate) struct States(Mutex<All>);
+pub(crate) struct States {
+    all: Mutex<All>,
+    /// What all limiters count in; made with the first of them.
+    limits: OnceLock<Arc<Limits>>,
+    /// Parts of limits that several gateways share.
+    pub(crate) shares: Arc<Shares>,
+}
 
 #[derive(Default)]
 struct All {
@@ -46,6 +57,11 @@ impl All {
 }
 
 impl States {
+    /// What limiters count in.
+    pub(crate) fn limits(&self) -> &Arc<Limits> {
+        self.limits.get_or_init(|| Limits::new(fastrand::u64(..), KEYS))
+    }
+
     /// The state of this name, a new one if there is none of this type. It is remembered for some minutes after its last user.
     pub(crate) fn kept<T: Any + Send + Sync>(
         &self,
@@ -53,7 +69,7 @@ impl States {
         now_ns: u64,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = all.held.get_mut(name)
             && let Ok(known) = held.state.clone().downcast::<T>()
         {
@@ -69,7 +85,7 @@ impl States {
 
     /// The same of something that ends with its last user, as what has a thread or a connection does.
     pub(crate) fn get<T: Any + Send + Sync>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let all = &mut all.shared;
         if let Some(known) = all.get(name).and_then(Weak::upgrade)
             && let Ok(known) = known.downcast::<T>()
@@ -115,7 +131,7 @@ mod tests {
         assert_eq!(get("a", 309).load(Relaxed), 1);
         assert_eq!(get("b", 310).load(Relaxed), 0);
         assert_eq!(get("b", 321).load(Relaxed), 0);
-        assert_eq!(states.0.lock().unwrap().held.len(), 1);
+        assert_eq!(states.all.lock().unwrap().held.len(), 1);
         assert_eq!(get("a", 322).load(Relaxed), 0);
     }
 }

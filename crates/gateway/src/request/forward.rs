@@ -5,13 +5,13 @@ use super::choice;
 use super::error_reply;
 use super::record::Record;
 use super::reply::{self, ReplyBody};
-use crate::resources::passive::Sight;
 use crate::upstream::request_body::{BodyProgress, ClientBody};
 use crate::upstream::{AttemptFault, BodyFault, Resend};
 use http::Response;
 use http::header::HeaderMap;
 use http_body::Body;
 use std::rc::Rc;
+use towpath_route::health::Report;
 use towpath_route::{NoPick, TriedSet};
 
 /// Forwards a request and makes the response to it.
@@ -49,8 +49,8 @@ pub(crate) async fn forward(
             Err(fault) => fault,
         };
         match &fault {
-            AttemptFault::ConnectTimeout | AttemptFault::Timeout => record.seen(Sight::Late),
-            fault if fault.is_endpoints() => record.seen(Sight::Broken),
+            AttemptFault::ConnectTimeout | AttemptFault::Timeout => record.seen(Report::TimedOut),
+            fault if fault.is_endpoints() => record.seen(Report::Failed),
             _ => {}
         }
         if fault.is_refusal() {

@@ -14,7 +14,6 @@ use crate::deadline::Deadline;
 use crate::framing::{self, Refusal};
 use crate::plugins::Running;
 use crate::plugins::running::Rewritten;
-use crate::resources::passive::Sight;
 use crate::tls::access::{self, Denied};
 use crate::upstream::request_body::{BodyProgress, BodyStage};
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
@@ -23,6 +22,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
+use towpath_route::health::Report;
 use towpath_route::{Endpoint, InFlight, Outcome, matched_form};
 use towpath_types::ErrorCode;
 
@@ -231,10 +231,10 @@ impl Record {
     }
 
     /// Passive health is told what the endpoint did, where it is watched.
-    pub(crate) fn seen(&self, sight: Sight) {
+    pub(crate) fn seen(&self, report: Report) {
         let upstream = self.running.as_ref().and_then(|running| running.upstream.as_ref());
         if let (Some(watch), Some(chosen)) = (upstream.and_then(|up| up.watch.as_ref()), &self.chosen) {
-            watch.note(chosen.endpoint.instance(), sight);
+            watch.note(chosen.endpoint.instance(), report);
         }
     }
 
@@ -336,7 +336,7 @@ impl Record {
         self.upstream_ns = Some(latency_ns.unwrap_or_else(|| now.saturating_sub(self.sent_ns.get())));
         self.status = status;
         self.upstream_status = Some(status);
-        self.seen(Sight::Status(status));
+        self.seen(Report::Status(status));
         if let Some(progress) = &self.progress {
             progress.stage.set(BodyStage::Answering);
         }

@@ -18,7 +18,9 @@ pub(crate) mod upstream;
 mod upstreams;
 
 use crate::plugins::program::{About, Plugins, Program};
+use crate::plugins::shares::Shares;
 use crate::plugins::states::States;
+use crate::settings::DnsSettings;
 use crate::tls::Certificates;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,12 +33,10 @@ use upstreams::Upstreams;
 /// Something that a task has found out.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A name has these addresses now.
-    Addresses(resolver::Found),
-    /// An active check has judged a node.
+    /// DNS has answered differently than before.
+    Answered(resolver::Question, Vec<resolver::Found>),
+    /// A check has turned a node over.
     Judged(probe::Judged),
-    /// Requests to a node failed too often.
-    Fallen(passive::Fallen),
 }
 
 /// What a change comes to.
@@ -62,8 +62,8 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// None yet; certificates go to where listeners look for them.
-    pub(crate) fn new(certificates: Arc<Certificates>) -> Self {
+    /// None yet; certificates go to where listeners look for them. `dns` = how names of nodes are resolved.
+    pub(crate) fn new(certificates: Arc<Certificates>, dns: &DnsSettings) -> Self {
         let (tell, events) = mpsc::unbounded_channel();
         Self {
             set: Set::new(),
@@ -71,7 +71,7 @@ impl Resources {
             consumers: BTreeMap::new(),
             rules: Vec::new(),
             metadata: HashMap::new(),
-            upstreams: Upstreams::new(tell),
+            upstreams: Upstreams::new(resolver::Dns::new(dns.clone()), tell),
             certificates,
             plugins: Arc::new(Plugins { states: Arc::new(States::default()), ..Plugins::default() }),
             events,
@@ -81,6 +81,11 @@ impl Resources {
     /// What requests need to know; `None` = nothing, there are neither routes nor global rules.
     pub(crate) fn plugins(&self) -> Option<Arc<Plugins>> {
         (!self.routes.is_empty() || !self.rules.is_empty()).then(|| self.plugins.clone())
+    }
+
+    /// Parts of limits that this gateway shares with others.
+    pub(crate) fn shares(&self) -> Arc<Shares> {
+        self.plugins.states.shares.clone()
     }
 
     /// The keys of all documents.

@@ -10,7 +10,8 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 use towpath_resources::model::{Active, CheckKind};
-use towpath_route::Address;
+use towpath_route::health::{Checker, Report, Thresholds};
+use towpath_route::{Address, Statuses};
 use towpath_types::InstanceId;
 
 /// What is to be asked, and how.
@@ -24,81 +25,45 @@ pub(crate) struct Target {
     pub(crate) checks: Arc<Active>,
 }
 
-/// A node's health has changed.
+/// A node's health has changed; its checker knows to what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Judged {
     pub(crate) upstream: String,
     pub(crate) instance: InstanceId,
-    pub(crate) healthy: bool,
 }
 
-/// Why a node did not answer well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Finding {
-    Status(u16),
-    Connected,
-    Broken,
-    Late,
-}
-
-/// Answers in a row.
-#[derive(Debug, Default)]
-struct Streak {
-    good: u8,
-    http: u8,
-    tcp: u8,
-    late: u8,
-}
-
-impl Streak {
-    /// The new judgement, if this finding brings one about.
-    fn take(&mut self, finding: Finding, checks: &Active) -> Option<bool> {
-        let (bad, good) = (&checks.unhealthy, &checks.healthy);
-        let add = |count: &mut u8, most: u8| {
-            *count = count.saturating_add(1);
-            *count >= most
-        };
-        let fell = match finding {
-            Finding::Status(status) if bad.http_statuses.contains(&status) => {
-                add(&mut self.http, bad.http_failures)
-            }
-            Finding::Broken => add(&mut self.tcp, bad.tcp_failures),
-            Finding::Late => add(&mut self.late, bad.timeouts),
-            Finding::Status(status) if !good.http_statuses.contains(&status) => return None,
-            Finding::Status(_) | Finding::Connected => {
-                *self = Self { good: self.good.saturating_add(1), ..Self::default() };
-                return (self.good >= good.successes).then_some(true);
-            }
-        };
-        self.good = 0;
-        fell.then_some(false)
+/// When probes turn a node over.
+pub(super) fn thresholds(checks: &Active) -> Thresholds {
+    let (good, bad) = (&checks.healthy, &checks.unhealthy);
+    Thresholds {
+        good: Statuses::of(&good.http_statuses),
+        successes: good.successes,
+        bad: Statuses::of(&bad.http_statuses),
+        http_failures: bad.http_failures,
+        tcp_failures: bad.tcp_failures,
+        timeouts: bad.timeouts,
     }
 }
 
-/// Asks until it is aborted. `healthy` = how the node begins.
+/// Asks until it is aborted. `woken` = requests have turned the node over, so that another interval holds.
 pub(crate) async fn run(
     target: Target,
-    mut healthy: bool,
-    mut fallen: mpsc::UnboundedReceiver<()>,
+    checker: Arc<Checker>,
+    mut woken: mpsc::UnboundedReceiver<()>,
     tell: mpsc::UnboundedSender<super::Event>,
 ) {
-    let mut streak = Streak::default();
+    let thresholds = thresholds(&target.checks);
     loop {
-        let seconds = if healthy { target.checks.healthy.interval } else { target.checks.unhealthy.interval };
+        let checks = &target.checks;
+        let seconds = if checker.healthy() { checks.healthy.interval } else { checks.unhealthy.interval };
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(u64::from(seconds.max(1)))) => {}
-            Some(()) = fallen.recv() => {
-                (healthy, streak) = (false, Streak::default());
-                continue;
-            }
+            Some(()) = woken.recv() => continue,
         }
-        let finding = ask(&target).await;
-        if let Some(judged) = streak.take(finding, &target.checks)
-            && judged != healthy
-        {
-            (healthy, streak) = (judged, Streak::default());
-            tracing::info!(upstream = %target.upstream, node = %target.address, healthy, ?finding, "a node's health changed");
-            let told = Judged { upstream: target.upstream.clone(), instance: target.instance, healthy };
+        let report = ask(&target).await;
+        if let Some(healthy) = checker.report(report, &thresholds) {
+            tracing::info!(upstream = %target.upstream, node = %target.address, healthy, ?report, "a node's health changed");
+            let told = Judged { upstream: target.upstream.clone(), instance: target.instance };
             if tell.send(super::Event::Judged(told)).is_err() {
                 return;
             }
@@ -106,13 +71,13 @@ pub(crate) async fn run(
     }
 }
 
-async fn ask(target: &Target) -> Finding {
+async fn ask(target: &Target) -> Report {
     let time = Duration::try_from_secs_f64(target.checks.timeout).unwrap_or(Duration::from_secs(1));
     match tokio::time::timeout(time, exchange(target)).await {
-        Ok(Ok(Some(status))) => Finding::Status(status),
-        Ok(Ok(None)) => Finding::Connected,
-        Ok(Err(_)) => Finding::Broken,
-        Err(_) => Finding::Late,
+        Ok(Ok(Some(status))) => Report::Status(status),
+        Ok(Ok(None)) => Report::Connected,
+        Ok(Err(_)) => Report::Failed,
+        Err(_) => Report::TimedOut,
     }
 }
 
@@ -168,27 +133,4 @@ async fn status(mut stream: impl AsyncRead + AsyncWrite + Unpin, target: &Target
     let code =
         text.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).and_then(|code| code.parse().ok());
     code.ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_are_judged_by_answers_in_a_row() {
-        let checks = Active::default();
-        let mut streak = Streak::default();
-        let mut take = |finding| streak.take(finding, &checks);
-        assert_eq!(take(Finding::Broken), None);
-        assert_eq!(take(Finding::Status(200)), None);
-        assert_eq!(take(Finding::Broken), None);
-        assert_eq!(take(Finding::Broken), Some(false));
-        assert_eq!(take(Finding::Status(200)), None);
-        assert_eq!(take(Finding::Status(418)), None, "neither good nor bad");
-        assert_eq!(take(Finding::Status(302)), Some(true));
-        for _ in 0..4 {
-            assert_eq!(take(Finding::Status(500)), None);
-        }
-        assert_eq!(take(Finding::Status(500)), Some(false));
-    }
 }

@@ -4,6 +4,10 @@ use crate::tls::TicketKeys;
 use serde_json::{Value, json};
 use towpath_resources::read;
 
+fn none() -> Resources {
+    Resources::new(Certificates::new(TicketKeys::random().unwrap()), &DnsSettings::default())
+}
+
 fn document(kind: Kind, id: &str, value: Value) -> Document {
     let id = Id::new(kind, id).unwrap();
     read(kind, &id, &value).unwrap_or_else(|faults| panic!("{faults:?}"))
@@ -20,7 +24,7 @@ fn consumer(name: &str, note: &str) -> Document {
 
 #[test]
 fn a_consumer_that_did_not_change_stays_the_same_object() {
-    let mut resources = Resources::new(Certificates::new(TicketKeys::random().unwrap()));
+    let mut resources = none();
     resources.change(vec![consumer("jack", "a"), consumer("jill", "a")], &[]);
     let before = resources.plugins.consumers.clone();
     resources.change(vec![consumer("jill", "b")], &[]);
@@ -32,7 +36,7 @@ fn a_consumer_that_did_not_change_stays_the_same_object() {
 
 #[test]
 fn global_rules_are_compiled_anew_when_metadata_changes_and_only_then() {
-    let mut resources = Resources::new(Certificates::new(TicketKeys::random().unwrap()));
+    let mut resources = none();
     let limit = json!({"plugins": {"limit-count": {"count": 1, "time_window": 60}}});
     resources.change(vec![document(Kind::GlobalRule, "g", limit)], &[]);
     let first = resources.plugins.global.clone().unwrap();
@@ -46,7 +50,7 @@ fn global_rules_are_compiled_anew_when_metadata_changes_and_only_then() {
 
 #[test]
 fn a_global_rule_with_a_dangling_reference_still_protects() {
-    let mut resources = Resources::new(Certificates::new(TicketKeys::random().unwrap()));
+    let mut resources = none();
     let split = json!({"rules": [{"weighted_upstreams": [{"upstream_id": "gone"}]}]});
     let rule = json!({"plugins": {"key-auth": {}, "traffic-split": split}});
     let outcome = resources.change(vec![document(Kind::GlobalRule, "g", rule)], &[]);
@@ -58,7 +62,7 @@ fn a_global_rule_with_a_dangling_reference_still_protects() {
 
 #[test]
 fn routes_know_the_new_name_of_their_service() {
-    let mut resources = Resources::new(Certificates::new(TicketKeys::random().unwrap()));
+    let mut resources = none();
     let service = |name: &str| document(Kind::Service, "s", json!({"name": name}));
     let route = document(Kind::Route, "r", json!({"uri": "/", "service_id": "s"}));
     resources.change(vec![service("old"), route], &[]);

@@ -9,10 +9,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use towpath_resources::model::{Balancer, HashOn, LocalityName, PassHost, Scheme, Timeout};
 use towpath_resources::{ResolvedUpstream, Serves};
-use towpath_route::Endpoint;
+use towpath_route::{Endpoint, static_upstream};
 use towpath_types::lane::HashBy;
 use towpath_types::upstream::{
-    Balancer as Balance, Ejection, Locality, Protocol, RetryPolicy, Sticky, Timeouts, UpstreamSpec,
+    Balancer as Balance, Ejection, Locality, Protocol, RetryPolicy, Timeouts, UpstreamSpec,
 };
 use towpath_types::{AppRef, InstanceId, Millis};
 
@@ -33,7 +33,7 @@ pub(crate) struct Upstream {
     /// How connections are kept, where the upstream says it.
     pub(crate) keep: Option<Keep>,
     /// Passive health, if it is watched.
-    pub(crate) watch: Option<Arc<super::passive::Watch>>,
+    pub(crate) watch: Option<super::passive::Watch>,
 }
 
 /// How connections are kept for other requests.
@@ -53,7 +53,7 @@ impl Upstream {
         resolved: &ResolvedUpstream,
         app: AppRef,
         names: HashMap<InstanceId, String>,
-        watch: Option<Arc<super::passive::Watch>>,
+        watch: Option<super::passive::Watch>,
     ) -> Result<Self, String> {
         let spec = &resolved.spec;
         let secure = matches!(spec.scheme, Scheme::Https | Scheme::Grpcs | Scheme::Tls);
@@ -146,7 +146,7 @@ pub(crate) fn timeouts(timeout: Option<Timeout>) -> Timeouts {
 /// How the table balances over it. `nodes` = how many there are.
 pub(crate) fn spec_of(resolved: &ResolvedUpstream, nodes: usize) -> UpstreamSpec {
     let spec = &resolved.spec;
-    let others = u32::try_from(nodes.saturating_sub(1)).unwrap_or(u32::MAX);
+    let usual = static_upstream(nodes);
     UpstreamSpec {
         balancer: balancer(resolved),
         locality: match spec.locality {
@@ -155,12 +155,11 @@ pub(crate) fn spec_of(resolved: &ResolvedUpstream, nodes: usize) -> UpstreamSpec
             LocalityName::None => Locality::None,
         },
         timeouts: timeouts(spec.timeout),
-        retry: RetryPolicy { retries: spec.retries.unwrap_or(others), budget: 1.0, min_per_10s: 1_000_000 },
+        retry: RetryPolicy { retries: spec.retries.unwrap_or(usual.retry.retries), ..usual.retry },
+        // What the gateway itself sees of dead nodes counts, with or without checks.
         ejection: Ejection::default(),
-        sticky: Sticky { session_cookies: Vec::new(), ..Sticky::default() },
         slow_start: spec.slow_start.filter(|seconds| *seconds > 0.0).map_or(Millis(0), millis),
-        spill_below: 0.0,
-        ..UpstreamSpec::default()
+        ..usual
     }
 }
 

@@ -1,17 +1,19 @@
 //! Static upstreams: their nodes as endpoints, with addresses and health as they are now.
 
+use super::Event;
 use super::by_key::ByKey;
-use super::passive::{Fallen, Watch};
+use super::passive::{Checkers, Watch};
 use super::probe::{self, Judged, Target};
+use super::resolver::{self, Dns, Found, Question};
 use super::upstream::{self, Upstream};
-use super::{Event, resolver};
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use towpath_resources::model::Node;
 use towpath_resources::{ResolvedUpstream, Serves};
+use towpath_route::health::Checker;
 use towpath_route::{Address, Change, Source, StaticNode, node_id};
 use towpath_types::{AppRef, InstanceId, LaneName, Place};
 
@@ -20,22 +22,23 @@ pub(super) struct Upstreams {
     /// For requests.
     pub(super) by_key: ByKey<Upstream>,
     held: HashMap<String, Held>,
-    names: HashMap<String, Name>,
+    names: HashMap<Question, Name>,
+    dns: Rc<Dns>,
     tell: mpsc::UnboundedSender<Event>,
 }
 
 struct Held {
     resolved: Arc<ResolvedUpstream>,
     app: AppRef,
-    unhealthy: HashSet<InstanceId>,
+    /// Of the nodes that are checked.
+    checkers: Checkers,
     probes: HashMap<InstanceId, Probe>,
-    watch: Option<Arc<Watch>>,
 }
 
 /// A probe under way; it ends with this.
 struct Probe {
     target: Target,
-    fallen: mpsc::UnboundedSender<()>,
+    wake: mpsc::UnboundedSender<()>,
     task: AbortHandle,
 }
 
@@ -47,7 +50,8 @@ impl Drop for Probe {
 
 /// A name under watch, for as long as upstreams use it.
 struct Name {
-    addresses: Vec<IpAddr>,
+    /// As last answered; none before the first answer.
+    found: Vec<Found>,
     users: HashSet<String>,
     task: AbortHandle,
 }
@@ -59,8 +63,14 @@ impl Drop for Name {
 }
 
 impl Upstreams {
-    pub(super) fn new(tell: mpsc::UnboundedSender<Event>) -> Self {
-        Self { by_key: ByKey::default(), held: HashMap::new(), names: HashMap::new(), tell }
+    pub(super) fn new(dns: Dns, tell: mpsc::UnboundedSender<Event>) -> Self {
+        Self {
+            by_key: ByKey::default(),
+            held: HashMap::new(),
+            names: HashMap::new(),
+            dns: Rc::new(dns),
+            tell,
+        }
     }
 
     /// A new or changed upstream. Nodes that stay keep their health.
@@ -71,16 +81,11 @@ impl Upstreams {
             _ => AppRef::of_upstream(&key),
         };
         let before = self.held.remove(&key);
-        let rules = resolved.spec.checks.as_ref().and_then(|checks| checks.passive.clone());
-        let watch = match before.as_ref().and_then(|before| before.watch.clone()) {
-            Some(watch) if Some(watch.rules()) == rules.as_ref() => Some(watch),
-            _ => rules.map(|rules| Arc::new(Watch::new(key.clone(), rules, self.tell.clone()))),
+        let (checkers, probes) = match before {
+            Some(before) => (before.checkers, before.probes),
+            None => (HashMap::new(), HashMap::new()),
         };
-        let (unhealthy, probes) = match before {
-            Some(before) => (before.unhealthy, before.probes),
-            None => (HashSet::new(), HashMap::new()),
-        };
-        self.held.insert(key.clone(), Held { resolved: resolved.clone(), app, unhealthy, probes, watch });
+        self.held.insert(key.clone(), Held { resolved: resolved.clone(), app, checkers, probes });
         self.watch_names(&key);
         self.compile(&key)
     }
@@ -102,36 +107,23 @@ impl Upstreams {
     /// What a task has found out.
     pub(super) fn take(&mut self, event: Event) -> Vec<Change> {
         let keys: Vec<String> = match event {
-            Event::Addresses(found) => match self.names.get_mut(&found.name) {
+            Event::Answered(question, found) => match self.names.get_mut(&question) {
                 Some(name) => {
-                    name.addresses = found.addresses;
+                    name.found = found;
                     name.users.iter().cloned().collect()
                 }
                 None => Vec::new(),
             },
-            Event::Judged(Judged { upstream, instance, healthy }) => match self.held.get_mut(&upstream) {
-                Some(held) if held.probes.contains_key(&instance) => {
-                    if healthy {
-                        held.unhealthy.remove(&instance);
-                        held.watch.iter().for_each(|watch| watch.forget(instance));
-                    } else {
-                        held.unhealthy.insert(instance);
-                    }
-                    vec![upstream]
-                }
-                _ => Vec::new(),
-            },
-            Event::Fallen(Fallen { upstream, instance }) => match self.held.get_mut(&upstream) {
-                Some(held) => match held.probes.get(&instance) {
+            Event::Judged(Judged { upstream, instance }) => {
+                let held = self.held.get(&upstream);
+                match held.and_then(|held| held.probes.get(&instance)) {
                     Some(probe) => {
-                        let _ = probe.fallen.send(());
-                        held.unhealthy.insert(instance);
+                        let _ = probe.wake.send(());
                         vec![upstream]
                     }
                     None => Vec::new(),
-                },
-                None => Vec::new(),
-            },
+                }
+            }
         };
         keys.iter().filter_map(|key| self.compile(key).ok()).flatten().collect()
     }
@@ -144,15 +136,20 @@ impl Upstreams {
         let names = nodes.iter().map(|node| (node_id(&held.app, &node.node.address), node.host.clone()));
         let names: HashMap<_, _> = names.collect();
         let has_nodes = upstream::has_nodes(&resolved);
-        let runtime = Upstream::new(&resolved, held.app.clone(), names, held.watch.clone())?;
+        if has_nodes {
+            check_all(held, &nodes, &self.tell);
+        }
+        let passive = resolved.spec.checks.as_ref().and_then(|checks| checks.passive.as_ref());
+        let watch = passive.map(|rules| Watch::new(key, rules, held.checkers.clone(), self.tell.clone()));
+        let runtime = Upstream::new(&resolved, held.app.clone(), names, watch)?;
         self.by_key.put(key, Arc::new(runtime));
         if !has_nodes {
             return Ok(Vec::new());
         }
-        probe_all(held, &nodes, &self.tell);
         let app = &held.app;
         let endpoints = nodes.into_iter().map(|mut live| {
-            live.node.healthy = !held.unhealthy.contains(&node_id(app, &live.node.address));
+            let checker = held.checkers.get(&node_id(app, &live.node.address));
+            live.node.healthy = checker.is_none_or(|checker| checker.healthy());
             live.node.endpoint(app)
         });
         let endpoints: Vec<_> = endpoints.collect();
@@ -172,36 +169,40 @@ impl Upstreams {
         let Some(held) = self.held.get(key) else { return Vec::new() };
         let scheme = held.resolved.spec.scheme;
         let usual = scheme.default_port();
-        let given = match &held.resolved.serves {
-            Serves::Nodes(nodes) => nodes.clone(),
-            Serves::Dns(name) => dns_node(name, usual),
-            Serves::App { .. } => Vec::new(),
-        };
         let mut live: Vec<Live> = Vec::new();
-        for node in given {
+        for (node, question) in asked(&held.resolved.serves) {
             let port = node.port.or(usual).unwrap_or(80);
             let host = node.host.as_str();
             let called = if Some(port) == usual { host.to_owned() } else { format!("{host}:{port}") };
-            let known = self.names.get(host).map(|name| name.addresses.as_slice()).unwrap_or_default();
-            let addresses = match (Address::parse(host, port), known) {
-                (address @ Address::Socket(_), _) | (address, []) => vec![address],
-                (_, known) => known.iter().map(|ip| Address::Socket((*ip, port).into())).collect(),
-            };
-            for address in addresses {
+            let found = question.as_ref().and_then(|question| self.names.get(question));
+            let found = found.map(|name| name.found.as_slice()).unwrap_or_default();
+            let mut add = |address: Address, weight: u32, priority: i32| {
                 // The same address twice is one node with both weights.
                 if let Some(twin) = live.iter_mut().find(|twin| twin.node.address == address) {
-                    twin.node.weight = twin.node.weight.saturating_add(node.weight);
-                    continue;
+                    twin.node.weight = twin.node.weight.saturating_add(weight);
+                    return;
                 }
                 let node = StaticNode {
                     address,
-                    weight: node.weight,
-                    priority: node.priority,
+                    weight,
+                    priority,
                     place: place(&node),
                     protocol: upstream::protocol(scheme),
                     healthy: true,
                 };
                 live.push(Live { node, host: called.clone() });
+            };
+            for one in found {
+                let port = node.port.or(one.port).unwrap_or(port);
+                add(
+                    Address::Socket((one.ip, port).into()),
+                    one.weight.unwrap_or(node.weight),
+                    node.priority.saturating_sub(one.priority),
+                );
+            }
+            // The name of a service may be no host at all: it has nodes once it is answered.
+            if found.is_empty() && !matches!(question, Some(Question::Service(_))) {
+                add(Address::parse(host, port), node.weight, node.priority);
             }
         }
         live
@@ -209,28 +210,25 @@ impl Upstreams {
 
     /// Begins to ask for the names of an upstream, and ends it for those that it has no more.
     fn watch_names(&mut self, key: &str) {
-        let names: HashSet<String> = match self.held.get(key).map(|held| &held.resolved.serves) {
-            Some(Serves::Nodes(nodes)) => {
-                nodes.iter().filter_map(|node| is_name(node.host.as_str())).collect()
+        let names: HashSet<Question> = match self.held.get(key) {
+            Some(held) => {
+                asked(&held.resolved.serves).into_iter().filter_map(|(_, question)| question).collect()
             }
-            Some(Serves::Dns(name)) => {
-                dns_node(name, Some(80)).iter().filter_map(|node| is_name(node.host.as_str())).collect()
-            }
-            _ => HashSet::new(),
+            None => HashSet::new(),
         };
-        for name in &names {
-            let tell = &self.tell;
-            let watched = self.names.entry(name.clone()).or_insert_with(|| Name {
-                addresses: Vec::new(),
-                users: HashSet::new(),
-                task: tokio::task::spawn_local(resolver::run(name.clone(), tell.clone())).abort_handle(),
+        for question in &names {
+            let (dns, tell) = (&self.dns, &self.tell);
+            let watched = self.names.entry(question.clone()).or_insert_with(|| {
+                let task = resolver::run(dns.clone(), question.clone(), tell.clone());
+                let task = tokio::task::spawn_local(task).abort_handle();
+                Name { found: Vec::new(), users: HashSet::new(), task }
             });
             watched.users.insert(key.to_owned());
         }
         self.drop_names(key, &names);
     }
 
-    fn drop_names(&mut self, key: &str, kept: &HashSet<String>) {
+    fn drop_names(&mut self, key: &str, kept: &HashSet<Question>) {
         self.names.retain(|name, watched| {
             if !kept.contains(name) {
                 watched.users.remove(key);
@@ -246,17 +244,27 @@ struct Live {
     host: String,
 }
 
-fn dns_node(name: &str, usual: Option<u16>) -> Vec<Node> {
-    let (host, port) = match name.rsplit_once(':').map(|(host, port)| (host, port.parse().ok())) {
-        Some((host, Some(port))) => (host, Some(port)),
-        _ => (name, usual),
-    };
-    let Some(host) = towpath_resources::model::Host::parse(host) else { return Vec::new() };
-    vec![Node { host, port, weight: 1, priority: 0, metadata: None }]
-}
-
-fn is_name(host: &str) -> Option<String> {
-    matches!(Address::parse(host, 1), Address::Name(..)).then(|| host.to_owned())
+/// The nodes of an upstream as they are written, and what DNS is asked for each.
+fn asked(serves: &Serves) -> Vec<(Node, Option<Question>)> {
+    match serves {
+        Serves::Nodes(nodes) => {
+            let question = |host: &str| {
+                let is_name = matches!(Address::parse(host, 1), Address::Name(..));
+                is_name.then(|| Question::Host(host.to_owned()))
+            };
+            nodes.iter().map(|node| (node.clone(), question(node.host.as_str()))).collect()
+        }
+        Serves::Dns(name) => {
+            let (host, port) = match name.rsplit_once(':').map(|(host, port)| (host, port.parse().ok())) {
+                Some((host, Some(port))) => (host, Some(port)),
+                _ => (name.as_str(), None),
+            };
+            let Some(node) = towpath_resources::model::Host::parse(host) else { return Vec::new() };
+            let question = Question::Service(node.as_str().to_owned());
+            vec![(Node { host: node, port, weight: 1, priority: 0, metadata: None }, Some(question))]
+        }
+        Serves::App { .. } => Vec::new(),
+    }
 }
 
 fn place(node: &Node) -> Place {
@@ -268,10 +276,10 @@ fn place(node: &Node) -> Place {
     }
 }
 
-/// Begins probes of nodes that have none, and ends those of nodes that are no more.
-fn probe_all(held: &mut Held, nodes: &[Live], tell: &mpsc::UnboundedSender<Event>) {
+/// Begins to check nodes that are not checked yet, and ends it for those that are no more.
+fn check_all(held: &mut Held, nodes: &[Live], tell: &mpsc::UnboundedSender<Event>) {
     let checks = held.resolved.spec.checks.as_ref().and_then(|checks| checks.active.clone());
-    let mut probes = HashMap::new();
+    let (mut probes, mut checkers) = (HashMap::new(), HashMap::new());
     if let Some(checks) = checks.map(Arc::new) {
         for live in nodes {
             let instance = node_id(&held.app, &live.node.address);
@@ -282,16 +290,17 @@ fn probe_all(held: &mut Held, nodes: &[Live], tell: &mpsc::UnboundedSender<Event
                 host: live.host.clone(),
                 checks: checks.clone(),
             };
+            let checker = held.checkers.remove(&instance).unwrap_or_else(|| Arc::new(Checker::new(true)));
             let kept = held.probes.remove(&instance).filter(|probe| probe.target == target);
             let probe = kept.unwrap_or_else(|| {
-                let (fallen, falls) = mpsc::unbounded_channel();
-                let healthy = !held.unhealthy.contains(&instance);
-                let task = probe::run(target.clone(), healthy, falls, tell.clone());
-                Probe { target, fallen, task: tokio::task::spawn_local(task).abort_handle() }
+                let (wake, woken) = mpsc::unbounded_channel();
+                let task = probe::run(target.clone(), checker.clone(), woken, tell.clone());
+                Probe { target, wake, task: tokio::task::spawn_local(task).abort_handle() }
             });
             probes.insert(instance, probe);
+            checkers.insert(instance, checker);
         }
     }
-    held.unhealthy.retain(|instance| probes.contains_key(instance));
+    held.checkers = checkers;
     held.probes = probes;
 }

@@ -23,6 +23,7 @@ mod halves;
 mod heads;
 mod lanes;
 mod limits;
+mod names;
 mod plugins;
 mod retries;
 mod seen;

@@ -283,7 +283,7 @@ fn what_would_do_nothing_is_refused_and_defaults_are_taken() {
         ),
         (json!({"nodes": node, "scheme": "tcp"}), &["scheme"]),
         (json!({"nodes": node, "scheme": "udp"}), &["scheme"]),
-        (json!({"service_name": "_http._tcp.a.test", "discovery_type": "dns"}), &["service_name"]),
+        (json!({"service_name": "_http._tcp.a.test", "discovery_type": "dns"}), &[]),
         (json!({"nodes": node, "scheme": "grpc", "keepalive_pool": {"size": 3}}), &["keepalive_pool"]),
         (
             json!({"nodes": node, "scheme": "grpcs", "keepalive_pool": {"size": 320, "idle_timeout": 60, "requests": 1000}}),
@@ -291,7 +291,7 @@ fn what_would_do_nothing_is_refused_and_defaults_are_taken() {
         ),
         (
             json!({"nodes": node, "checks": {"active": {"concurrency": 3}, "passive": {"type": "tcp", "healthy": {"successes": 1}}}}),
-            &["checks.active.concurrency", "checks.passive.type", "checks.passive.healthy.successes"],
+            &["checks.active.concurrency", "checks.passive.type"],
         ),
         (
             json!({"nodes": node, "checks": {"active": {"concurrency": 10}, "passive": {"type": "http", "healthy": {"successes": 5}}}}),

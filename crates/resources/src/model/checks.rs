@@ -25,7 +25,6 @@ impl Checks {
             ));
         }
         let passive = self.passive.as_ref();
-        let healthy = PassiveHealthy::default();
         let different = [
             (
                 "checks.active.concurrency",
@@ -38,11 +37,6 @@ impl Checks {
                 "checks.passive.type",
                 passive.is_some_and(|passive| passive.r#type != CheckKind::default()),
                 "does nothing: requests are watched whatever their protocol; leave it out",
-            ),
-            (
-                "checks.passive.healthy.successes",
-                passive.is_some_and(|passive| passive.healthy.successes != healthy.successes),
-                "does nothing: active checks bring nodes back; leave it out",
             ),
         ];
         for (field, _, why) in different.into_iter().filter(|(_, different, _)| *different) {

@@ -234,7 +234,7 @@ pub enum Scheme {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Discovery {
-    /// DNS: A and AAAA records; those of SRV are not asked for.
+    /// DNS: SRV records, else A and AAAA.
     Dns,
 }
 
@@ -370,12 +370,6 @@ impl Upstream {
             (Some(_), None) => faults.push(Fault::new("discovery_type", "is missing: service_name is given")),
             (None, Some(_)) => faults.push(Fault::new("service_name", "is missing: discovery_type is given")),
             _ => {}
-        }
-        if let Some(name) = self.service_name.as_ref().filter(|name| name.starts_with('_')) {
-            let message = format!(
-                "{name:?} is the name of an SRV record, which is not asked for: give a name with addresses"
-            );
-            faults.push(Fault::new("service_name", message));
         }
         if let Some(app) = &self.app
             && let Err(message) = crate::resolved::app_of(app)

@@ -1,7 +1,7 @@
 //! `limit-conn`: so many requests at the same time for each value of a key.
 
 use super::Settings;
-use super::limit_count::{Amount, Policy};
+use super::limit_count::{Amount, Policy, check_shared};
 use super::values::Quantity;
 use crate::Fault;
 use schemars::JsonSchema;
@@ -71,8 +71,10 @@ pub enum KeyType {
     Var,
     /// Text with variables.
     VarCombination,
-    /// Ours: itself, so that all requests count together.
+    /// Ours: itself, so that all requests of this resource count together.
     Constant,
+    /// Ours: itself, so that all requests of all resources with this key count together.
+    Global,
 }
 
 fn unavailable() -> u16 {
@@ -81,6 +83,11 @@ fn unavailable() -> u16 {
 
 impl Settings for Config {
     fn check(&self, faults: &mut Vec<Fault>) {
+        check_shared(self.policy, self.rules.is_some(), faults);
+        if self.policy == Policy::Shared && self.burst.as_ref().is_some_and(|burst| *burst != Quantity::Number(0)) {
+            let message = "must be 0 with policy \"shared\": no gateway knows how far above a shared limit a request is, so none can wait";
+            faults.push(Fault::new("burst", message));
+        }
         let single = [("conn", self.conn.is_some()), ("burst", self.burst.is_some()), ("key", self.key.is_some())];
         for (field, given) in single {
             match (&self.rules, given) {

@@ -110,8 +110,10 @@ pub enum KeyType {
     Var,
     /// Text with variables.
     VarCombination,
-    /// Itself: all requests count together.
+    /// Itself: all requests of this resource count together.
     Constant,
+    /// Ours: itself, so that all requests of all resources with this key count together.
+    Global,
 }
 
 /// Where is counted.
@@ -121,6 +123,16 @@ pub enum Policy {
     /// In each gateway.
     #[default]
     Local,
+    /// Ours: in all gateways together, over their bus; a gateway without one is all there are.
+    Shared,
+}
+
+/// Tells of a limit that cannot be shared.
+pub(super) fn check_shared(policy: Policy, several: bool, faults: &mut Vec<Fault>) {
+    if policy == Policy::Shared && several {
+        let message = "must not stand beside policy \"shared\": one limit is shared at a time";
+        faults.push(Fault::new("rules", message));
+    }
 }
 
 /// Metadata.
@@ -173,6 +185,11 @@ impl Settings for Config {
         }
         if self.group.is_some() && self.rules.is_some() {
             faults.push(Fault::new("group", "must not stand beside rules"));
+        }
+        check_shared(self.policy, self.rules.is_some(), faults);
+        if self.policy == Policy::Shared && self.window_type == WindowType::Sliding {
+            let message = "must be \"fixed\" with policy \"shared\"";
+            faults.push(Fault::new("window_type", message));
         }
         let mut keys = BTreeSet::new();
         for (index, rule) in self.rules.iter().flatten().enumerate() {

@@ -3,6 +3,7 @@
 use super::Settings;
 use super::limit_conn::KeyType;
 use super::limit_count::Policy;
+use crate::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -44,4 +45,11 @@ fn unavailable() -> u16 {
     503
 }
 
-impl Settings for Config {}
+impl Settings for Config {
+    fn check(&self, faults: &mut Vec<Fault>) {
+        if self.policy == Policy::Shared {
+            let message = "must be \"local\": rates are kept in each gateway; limit-count can be shared";
+            faults.push(Fault::new("policy", message));
+        }
+    }
+}

@@ -108,6 +108,15 @@ fn use_of(
     faults: &mut Vec<Fault>,
 ) -> Option<PluginUse> {
     let (value, meta) = without_meta(path, value, faults)?;
+    if let Some(policy) =
+        value.get("policy").and_then(Value::as_str).filter(|policy| policy.starts_with("redis"))
+    {
+        let message = format!(
+            "{policy:?} is not supported: give \"shared\", with which gateways count together over their own bus, and leave the redis_ fields out"
+        );
+        faults.push(Fault::new(join(path, "policy"), message));
+        return None;
+    }
     let config: PluginConfig = checked(&plugin.checker, plugin.read, path, &value, faults)?;
     let priority = meta.priority.unwrap_or(plugin.priority);
     Some(PluginUse { name: plugin.name, priority, config, meta, from })

@@ -1,14 +1,14 @@
 //! So many at a time; a few more wait.
 
-use super::Keys;
-use super::keys::{At, HELD};
+use super::keys::At;
+use super::{Limits, New, Part, Stake};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A limiter of what runs at the same time. The state of a key is how many do.
 #[derive(Debug)]
 pub struct Conn {
-    keys: Keys,
+    part: Part,
     /// What one is expected to take, nanoseconds: the default, moved halfway to each that was told.
     unit_delay: AtomicU64,
 }
@@ -24,9 +24,15 @@ pub struct ConnSlot {
 }
 
 impl Conn {
-    /// Room for so many keys at a time; `unit_delay_ns` is what one request is expected to take.
-    pub fn new(keys: usize, unit_delay_ns: u64) -> Arc<Self> {
-        Arc::new(Self { keys: Keys::new(keys), unit_delay: AtomicU64::new(unit_delay_ns) })
+    /// The limiter of this name; `unit_delay_ns` is what one request is expected to take.
+    pub fn new(limits: &Arc<Limits>, name: &str, unit_delay_ns: u64) -> Self {
+        let part = Part::new(limits, "conn", name);
+        Self { part, unit_delay: AtomicU64::new(unit_delay_ns) }
+    }
+
+    /// The key of a text; `sort` = which one of several limits under one name.
+    pub fn key(&self, sort: u64, text: &[u8]) -> u64 {
+        self.part.key(sort, text)
     }
 
     /// Takes a place, if fewer than `most` + `burst` are taken. One beyond `most` has to wait.
@@ -34,10 +40,10 @@ impl Conn {
         let limit = most.saturating_add(burst);
         let next = |state: Option<u64>| {
             let sum = state.unwrap_or_default() + 1;
-            if sum <= limit { (Some(sum), Some(sum)) } else { (None, None) }
+            let new = New { state: sum, stake: Stake::NONE };
+            if sum <= limit { (Some(new), Some(sum)) } else { (None, None) }
         };
-        let worth = |state| if state == 0 { 0 } else { HELD };
-        let (at, taken) = self.keys.change(key, worth, next);
+        let (at, taken) = self.part.limits.held.change(key, 0, next);
         let sum = taken?;
         let turns = if sum > most { (sum - 1) / most.max(1) } else { 0 };
         let delay_ns = self.unit_delay.load(Relaxed).saturating_mul(turns);
@@ -46,7 +52,7 @@ impl Conn {
 
     /// How many of a key are taken.
     pub fn taken(&self, key: u64) -> u64 {
-        self.keys.get(key).unwrap_or_default()
+        self.part.limits.held.get(key).unwrap_or_default()
     }
 }
 
@@ -60,6 +66,6 @@ impl ConnSlot {
 
 impl Drop for ConnSlot {
     fn drop(&mut self) {
-        self.conn.keys.change_at(self.at, |count| count.saturating_sub(1));
+        self.conn.part.limits.held.change_at(self.at, |count| count.saturating_sub(1));
     }
 }

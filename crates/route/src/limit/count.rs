@@ -1,7 +1,8 @@
 //! So many in a window: the window of a key begins with its first request, as APISIX's `limit-count` has it.
 
-use super::{Keys, ms_up};
+use super::{Limits, New, Part, Stake, ms_up};
 use crate::MS;
+use std::sync::Arc;
 
 /// Bits of a count.
 const COUNT_BITS: u32 = 24;
@@ -22,17 +23,18 @@ pub struct Taken {
 
 /// A limiter by fixed windows. Limits up to 16,777,215 and windows up to a year are exact; larger ones count as these.
 #[derive(Debug)]
-pub struct Count(Keys);
+pub struct Count(Part);
 
 impl Count {
-    /// Room for so many keys at a time.
-    pub fn new(keys: usize) -> Self {
-        Self(Keys::new(keys))
+    /// The limiter of this name.
+    pub fn new(limits: &Arc<Limits>, name: &str) -> Self {
+        Self(Part::new(limits, "count", name))
     }
 
-    /// How many keys there is room for.
-    pub fn room(&self) -> usize {
-        self.0.room()
+    /// The key of a text; `sort` = which one of several limits under one name. Windows of different lengths are different
+    /// limits.
+    pub fn key(&self, sort: u64, text: &[u8]) -> u64 {
+        self.0.key(sort, text)
     }
 
     /// Takes `cost` of `limit` in each `window_ms`, or nothing if that would be too much.
@@ -45,12 +47,12 @@ impl Count {
             match count.checked_add(cost).filter(|sum| *sum <= limit) {
                 Some(sum) => {
                     let taken = Taken { allowed: true, remaining: limit - sum, reset_ms };
-                    (Some(start << COUNT_BITS | sum), taken)
+                    (Some(window.state(now, start, sum, limit)), taken)
                 }
                 None => (None, Taken { allowed: false, remaining: limit.saturating_sub(count), reset_ms }),
             }
         };
-        self.0.change(key, |state| window.worth(state), next).1
+        self.0.limits.counts.change(key, now / MS, next).1
     }
 
     /// Gives back what was taken of a window that still runs.
@@ -58,9 +60,9 @@ impl Count {
         let window = Window::new(now, window_ms);
         let next = |state: Option<u64>| {
             let (start, count) = window.of(state);
-            (state.map(|_| start << COUNT_BITS | count.saturating_sub(cost)), ())
+            (state.map(|_| window.state(now, start, count.saturating_sub(cost), COUNT_MAX)), ())
         };
-        self.0.change(key, |state| window.worth(state), next);
+        self.0.limits.counts.change(key, now / MS, next);
     }
 }
 
@@ -96,7 +98,9 @@ impl Window {
         self.length - self.since(start).min(self.length)
     }
 
-    fn worth(&self, state: u64) -> u64 {
-        self.of(Some(state)).1
+    /// A state, and what its loss would permit.
+    fn state(&self, now: u64, start: u64, count: u64, limit: u64) -> New {
+        let stake = Stake::new(now / MS + self.rest(start), count, limit);
+        New { state: start << COUNT_BITS | count, stake }
     }
 }

@@ -1,19 +1,26 @@
 //! So many in any window, estimated from two fixed ones: the last one counts by the share of it that the window still covers.
 
-use super::{Keys, Taken};
+use super::{Limits, New, Part, Stake, Taken};
 use crate::MS;
+use std::sync::Arc;
 
 const BITS: u32 = 20;
 const MASK: u64 = (1 << BITS) - 1;
 
 /// A limiter by sliding windows. Limits up to 1,048,575 are exact; larger ones count as that.
 #[derive(Debug)]
-pub struct Sliding(Keys);
+pub struct Sliding(Part);
 
 impl Sliding {
-    /// Room for so many keys at a time.
-    pub fn new(keys: usize) -> Self {
-        Self(Keys::new(keys))
+    /// The limiter of this name.
+    pub fn new(limits: &Arc<Limits>, name: &str) -> Self {
+        Self(Part::new(limits, "sliding", name))
+    }
+
+    /// The key of a text; `sort` = which one of several limits under one name. Windows of different lengths are different
+    /// limits.
+    pub fn key(&self, sort: u64, text: &[u8]) -> u64 {
+        self.0.key(sort, text)
     }
 
     /// Takes `cost` of `limit` in the last `window_ms`, or nothing if that would be too much.
@@ -39,17 +46,16 @@ impl Sliding {
             match used.checked_add(cost).filter(|sum| *sum <= limit) {
                 Some(sum) => {
                     let taken = Taken { allowed: true, remaining: limit - sum, reset_ms: rest };
-                    (Some(window << (2 * BITS) | last << BITS | (count + cost)), taken)
+                    let state = window << (2 * BITS) | last << BITS | (count + cost);
+                    // what is counted now still counts in the next window
+                    let stake = Stake::new((now_ms + rest).saturating_add(length), sum, limit);
+                    (Some(New { state, stake }), taken)
                 }
                 None => {
                     (None, Taken { allowed: false, remaining: limit.saturating_sub(used), reset_ms: rest })
                 }
             }
         };
-        let worth = |state| {
-            let (last, count) = counts(Some(state));
-            last + count
-        };
-        self.0.change(key, worth, next).1
+        self.0.limits.counts.change(key, now_ms, next).1
     }
 }

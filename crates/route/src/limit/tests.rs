@@ -2,6 +2,7 @@ use super::*;
 use crate::MS;
 use proptest::prelude::*;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
@@ -21,7 +22,7 @@ fn together(count: usize, work: impl Fn(usize) + Sync) {
 
 #[test]
 fn a_window_begins_with_its_first_request() {
-    let count = Count::new(100);
+    let count = Count::new(&Limits::new(7, 100), "a");
     let take = |now| count.take(now, 1, 2, 10_000, 1);
     assert_eq!(take(5 * S), Taken { allowed: true, remaining: 1, reset_ms: 10_000 });
     assert_eq!(take(6 * S), Taken { allowed: true, remaining: 0, reset_ms: 9_000 });
@@ -35,17 +36,17 @@ fn a_window_begins_with_its_first_request() {
 
 #[test]
 fn a_clock_that_is_a_moment_behind_opens_no_new_window() {
-    let count = Count::new(100);
+    let count = Count::new(&Limits::new(7, 100), "a");
     assert!(count.take(10 * S, 1, 1, 1_000, 1).allowed);
     assert!(!count.take(10 * S - 5 * MS, 1, 1, 1_000, 1).allowed);
-    let sliding = Sliding::new(100);
+    let sliding = Sliding::new(&Limits::new(7, 100), "a");
     assert!(sliding.take(10 * S, 1, 1, 1_000, 1).allowed);
     assert!(!sliding.take(10 * S - 5 * MS, 1, 1, 1_000, 1).allowed);
 }
 
 #[test]
 fn a_sliding_window_counts_what_is_still_in_it() {
-    let sliding = Sliding::new(100);
+    let sliding = Sliding::new(&Limits::new(7, 100), "a");
     let take = |now, cost| sliding.take(now, 1, 10, 10_000, cost);
     assert_eq!(take(10 * S, 10), Taken { allowed: true, remaining: 0, reset_ms: 10_000 });
     assert!(!take(19 * S, 1).allowed);
@@ -56,7 +57,7 @@ fn a_sliding_window_counts_what_is_still_in_it() {
 
 #[test]
 fn a_bucket_leaks_at_its_rate_and_lets_a_burst_wait() {
-    let req = Req::new(100);
+    let req = Req::new(&Limits::new(7, 100), "a");
     let take = |now| req.take(now, 1, 10.0, 2.0);
     let waits: Vec<_> = (0..4).map(|_| take(S)).collect();
     assert_eq!(waits, [Some(0), Some(100 * MS), Some(200 * MS), None]);
@@ -70,7 +71,7 @@ fn a_bucket_leaks_at_its_rate_and_lets_a_burst_wait() {
 
 #[test]
 fn places_are_given_back_whatever_happens() {
-    let conn = Conn::new(100, 100 * MS);
+    let conn = Arc::new(Conn::new(&Limits::new(7, 100), "a", 100 * MS));
     let take = || conn.take(1, 2, 2);
     let slots: Vec<_> = (0..5).map(|_| take()).collect();
     let delays: Vec<_> = slots.iter().map(|slot| slot.as_ref().map(|slot| slot.delay_ns)).collect();
@@ -85,7 +86,7 @@ fn places_are_given_back_whatever_happens() {
 
 #[test]
 fn held_places_outlive_any_flood_of_keys_and_nobody_exceeds() {
-    let conn = Conn::new(1, S);
+    let conn = Arc::new(Conn::new(&Limits::new(7, 1), "a", S));
     let mine: Vec<_> = (0..3).map(|_| conn.take(7, 3, 0).unwrap()).collect();
     let others: Vec<_> = (100..400).filter_map(|key| conn.take(key, 3, 0)).collect();
     assert_eq!(others.len(), 6 + 3, "six places of their own, and a common one for all others");
@@ -101,13 +102,17 @@ fn held_places_outlive_any_flood_of_keys_and_nobody_exceeds() {
 
 #[test]
 fn a_flood_of_keys_costs_no_memory_and_forgets_the_least() {
-    let count = Count::new(64);
-    let room = count.room();
+    let limits = Limits::new(7, 64);
+    let (count, other) = (Count::new(&limits, "a"), Count::new(&limits, "b"));
     (0..5).for_each(|_| assert!(count.take(S, 1, 5, 60_000, 1).allowed));
     for key in 2..100_000_u64 {
         count.take(S, key << 32 | key, 5, 60_000, 1);
     }
-    assert_eq!(count.room(), room);
+    // another limiter with a shorter window and a larger limit
+    for key in 2..100_000_u64 {
+        other.take(S, key << 32 | key, 1_000, 100, 50);
+    }
+    assert!(limits.room() < 1_000);
     assert!(
         !count.take(S, 1, 5, 60_000, 1).allowed,
         "who used up his limit is not forgotten for those who hardly began"
@@ -121,7 +126,7 @@ proptest! {
         window in 1..50_u64,
         steps in prop::collection::vec((0..20 * MS, 0..3_u64, 1..3_u64), 1..200),
     ) {
-        let count = Count::new(100);
+        let count = Count::new(&Limits::new(7, 100), "a");
         let mut model = [(0, 0); 3];
         let mut now = 0;
         for (step, key, cost) in steps {
@@ -144,7 +149,7 @@ proptest! {
         burst in 0..10_u32,
         steps in prop::collection::vec(0..50 * MS, 1..300),
     ) {
-        let req = Req::new(100);
+        let req = Req::new(&Limits::new(7, 100), "a");
         let (mut now, mut passed) = (0, Vec::new());
         for step in steps {
             now += step;
@@ -168,7 +173,7 @@ proptest! {
         steps in prop::collection::vec((any::<bool>(), 1..40_u64), 1..300),
     ) {
         // few places for many keys, so that the common one is used
-        let conn = Conn::new(1, 1);
+        let conn = Arc::new(Conn::new(&Limits::new(7, 1), "a", 1));
         let mut held: VecDeque<(u64, ConnSlot)> = VecDeque::new();
         for (take, key) in steps {
             if take {
@@ -192,7 +197,7 @@ proptest! {
         limit in 1..8_u64,
         steps in prop::collection::vec(0..400_u64, 1..200),
     ) {
-        let sliding = Sliding::new(10);
+        let sliding = Sliding::new(&Limits::new(7, 10), "a");
         let (mut now, mut windows) = (0, std::collections::BTreeMap::new());
         for step in steps {
             now += step * MS;
@@ -207,7 +212,7 @@ proptest! {
 #[test]
 fn threads_together_take_exactly_the_limit() {
     for round in 0..20 {
-        let (count, req) = (Count::new(8), Req::new(8));
+        let (count, req) = (Count::new(&Limits::new(7, 8), "a"), Req::new(&Limits::new(7, 8), "a"));
         let taken = [(); 2].map(|()| AtomicU64::new(0));
         together(4, |_| {
             for _ in 0..500 {
@@ -221,7 +226,7 @@ fn threads_together_take_exactly_the_limit() {
 
 #[test]
 fn threads_that_fight_for_places_never_exceed_and_leave_none_behind() {
-    let conn = Conn::new(1, 1);
+    let conn = Arc::new(Conn::new(&Limits::new(7, 1), "a", 1));
     let held: Vec<AtomicU64> = (0..32).map(|_| AtomicU64::new(0)).collect();
     together(4, |n| {
         let mut rng = fastrand::Rng::with_seed(n as u64);
@@ -249,4 +254,30 @@ fn threads_that_fight_for_places_never_exceed_and_leave_none_behind() {
         let slots: Vec<_> = (0..4).map(|_| conn.take(key, 3, 0)).collect();
         assert_eq!(slots.iter().flatten().count(), 3, "{key}");
     }
+}
+
+#[test]
+fn limiters_of_one_name_count_together_and_others_apart() {
+    let limits = Limits::new(7, 100);
+    let names = ["a", "a", "b"].map(|name| Count::new(&limits, name));
+    let take = |count: &Count| count.take(S, count.key(0, b"k"), 1, 1_000, 1).allowed;
+    assert_eq!([take(&names[0]), take(&names[1]), take(&names[2])], [true, false, true]);
+    let (first, sliding) = (&names[0], Sliding::new(&limits, "a"));
+    assert!(first.take(S, first.key(1, b"k"), 1, 1_000, 1).allowed, "another limit of the name");
+    assert!(sliding.take(S, sliding.key(0, b"k"), 1, 1_000, 1).allowed, "another kind of limiter");
+    let conns = ["a", "a"].map(|name| Arc::new(Conn::new(&limits, name, S)));
+    let slot = conns[0].take(conns[0].key(0, b"k"), 1, 0);
+    assert!(slot.is_some() && conns[1].take(conns[1].key(0, b"k"), 1, 0).is_none());
+    drop(slot);
+    assert!(conns[1].take(conns[1].key(0, b"k"), 1, 0).is_some());
+}
+
+#[test]
+fn no_flood_of_a_limiter_with_long_windows_frees_one_with_short_ones() {
+    let limits = Limits::new(7, 7);
+    let (short, long) = (Count::new(&limits, "short"), Count::new(&limits, "long"));
+    (0..3).for_each(|_| assert!(short.take(S, 1, 3, 1_000, 1).allowed));
+    (2..1_000).for_each(|key| _ = long.take(S, key, 100, 3_600_000, 1));
+    assert!(!short.take(S, 1, 3, 1_000, 1).allowed);
+    assert!(short.take(2 * S, 1, 3, 1_000, 1).allowed, "its window is over");
 }

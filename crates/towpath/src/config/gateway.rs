@@ -6,7 +6,7 @@ use crate::document::fields::Fields;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use towpath_gateway::{
-    AccessLogConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
+    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 
 /// Reads the table, except for `url`, which is not the gateway's own.
@@ -25,6 +25,7 @@ pub(super) fn read(fields: &Fields<'_>) -> GatewayConfig {
         limits: fields.table("limits").map(limits).unwrap_or_default(),
         timeouts: fields.table("timeouts").map(timeouts).unwrap_or_default(),
         upstream: fields.table("upstream").map(upstream).unwrap_or_default(),
+        dns: fields.table("dns").map(dns).unwrap_or_default(),
         ..default
     }
 }
@@ -120,6 +121,18 @@ fn timeouts(fields: Fields<'_>) -> TimeoutsConfig {
         keep_alive: fields.parsed("keep_alive").unwrap_or(default.keep_alive),
         linger: fields.parsed("linger").unwrap_or(default.linger),
         expect: fields.parsed("expect").unwrap_or(default.expect),
+    };
+    fields.finish();
+    config
+}
+
+fn dns(fields: Fields<'_>) -> DnsConfig {
+    let default = DnsConfig::default();
+    let config = DnsConfig {
+        servers: fields.texts("servers").unwrap_or_default(),
+        search: fields.texts("search").unwrap_or_default(),
+        min_ttl: fields.parsed("min_ttl").unwrap_or(default.min_ttl),
+        max_ttl: fields.parsed("max_ttl").unwrap_or(default.max_ttl),
     };
     fields.finish();
     config

@@ -1,19 +1,25 @@
 //! `limit-conn`: so many requests at the same time for each value of a key.
 
-use super::counters::Counters;
-use super::limit_key::{Amount, LimitKey};
+use super::limit_key::{Amount, LimitKey, scope_of};
+use super::shared::Shared;
 use crate::clock;
 use crate::plugins::make::Scope;
+use crate::plugins::shares::{Place, Shares, Spec, Taken};
 use crate::plugins::{Answer, Phase, Phases, Plugin, Request, Resume, Step};
 use std::sync::Arc;
 use std::time::Duration;
 use towpath_resources::plugins::limit_conn::{Config, KeyType};
+use towpath_resources::plugins::limit_count::Policy;
+use towpath_route::limit::lease::Sort;
+use towpath_route::limit::{Conn, ConnSlot};
 
 /// See the module.
 pub(in crate::plugins) struct LimitConn {
     config: Arc<Config>,
     limits: Vec<Limit>,
-    counted: Arc<Counters<Level>>,
+    counted: Arc<Conn>,
+    /// Slots are those of all gateways.
+    shared: Option<Shared>,
 }
 
 struct Limit {
@@ -23,52 +29,18 @@ struct Limit {
     one_of_several: bool,
 }
 
-/// Requests of one value of the key at the moment.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub(in crate::plugins) struct Level {
-    requests: u64,
-    /// What one step above the limit waits; 0 = not known yet.
-    unit_s: f64,
-}
-
-impl Level {
-    /// One more, if it may come: how long it waits.
-    fn enter(&mut self, conn: u64, burst: u64, default_s: f64) -> Option<f64> {
-        if self.requests >= conn + burst {
-            return None;
-        }
-        self.requests += 1;
-        if self.unit_s == 0.0 {
-            self.unit_s = default_s;
-        }
-        if self.requests <= conn {
-            return Some(0.0);
-        }
-        Some(((self.requests - 1) / conn.max(1)) as f64 * self.unit_s)
-    }
-
-    /// One less; `true` = nobody is left.
-    fn leave(&mut self, took_s: Option<f64>) -> bool {
-        self.requests = self.requests.saturating_sub(1);
-        if let Some(took_s) = took_s {
-            self.unit_s = (self.unit_s + took_s) / 2.0;
-        }
-        self.requests == 0
-    }
-}
-
 /// A place that a request has, given back when it ends, however it ends.
 struct Slot {
-    counted: Arc<Counters<Level>>,
-    key: String,
+    place: Option<ConnSlot>,
     since_ns: u64,
     learns: bool,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let took = clock::now_ns().saturating_sub(self.since_ns) as f64 / 1e9;
-        self.counted.finish(&self.key, |level| level.leave(self.learns.then_some(took)));
+        if let Some(place) = self.place.take().filter(|_| self.learns) {
+            place.done(clock::now_ns().saturating_sub(self.since_ns));
+        }
     }
 }
 
@@ -89,12 +61,17 @@ impl LimitConn {
             key: LimitKey::of_conn(KeyType::VarCombination, &rule.key),
             one_of_several: true,
         }));
-        let counted = scope.plugins.states.kept(
-            &format!("{}/limit-conn", scope.from),
+        let name = scope_of(scope, config.key_type == KeyType::Global);
+        let unit_ns = (config.default_conn_delay * 1e9) as u64;
+        let states = &scope.plugins.states;
+        // Slots are counted under the name alone; what a request takes is learned anew after another default.
+        let counted = states.kept(
+            &format!("{name}/limit-conn/{unit_ns}/{}", config.only_use_default_delay),
             clock::now_ns(),
-            Counters::default,
+            || Conn::new(states.limits(), &name, unit_ns),
         );
-        Self { config: config.clone(), limits, counted }
+        let shared = (config.policy == Policy::Shared).then(|| Shared::new(scope, "limit-conn", &name));
+        Self { config: config.clone(), limits, counted, shared }
     }
 
     fn refuse(&self) -> Answer {
@@ -104,9 +81,9 @@ impl LimitConn {
         }
     }
 
-    /// Takes a place for each limit: the longest wait.
-    fn enter(&self, request: &mut Request<'_>) -> Result<f64, Option<Answer>> {
-        let (mut longest, mut applied) = (0.0_f64, false);
+    /// Takes a place for each limit: the longest wait, nanoseconds.
+    fn enter(&self, request: &mut Request<'_>) -> Result<u64, Answer> {
+        let (mut longest, mut applied) = (0, false);
         for (n, limit) in self.limits.iter().enumerate() {
             let vars = request.vars();
             let key =
@@ -114,67 +91,89 @@ impl LimitConn {
             let (conn, burst) = (limit.conn.value(&vars, 1), limit.burst.value(&vars, 0));
             let (Some(key), Some(conn), Some(burst)) = (key, conn, burst) else { continue };
             applied = true;
-            let key = format!("{n}:{key}");
-            let entered = self.counted.with(
-                &key,
-                |level| level.requests == 0,
-                |level| level.enter(conn, burst, self.config.default_conn_delay),
-            );
-            let Some(wait) = entered else { return Err(Some(self.refuse())) };
-            longest = longest.max(wait);
+            let key = self.counted.key(n as u64, key.as_bytes());
+            let Some(place) = self.counted.take(key, conn, burst) else { return Err(self.refuse()) };
+            longest = longest.max(place.delay_ns);
             let learns = !self.config.only_use_default_delay;
-            request.hold(Slot { counted: self.counted.clone(), key, since_ns: clock::now_ns(), learns });
+            request.hold(Slot { place: Some(place), since_ns: clock::now_ns(), learns });
         }
-        if applied || self.config.allow_degradation { Ok(longest) } else { Err(Some(Answer::status(500))) }
+        if applied || self.config.allow_degradation { Ok(longest) } else { Err(Answer::status(500)) }
     }
 }
 
-impl Plugin for LimitConn {
+impl LimitConn {
+    /// The one limit that is shared with other gateways.
+    fn enter_shared(self: &Arc<Self>, shared: &Shared, request: &mut Request<'_>) -> Step {
+        let Some(limit) = self.limits.first() else { return Step::Next };
+        let vars = request.vars();
+        let Some(conn) = limit.conn.value(&vars, 1) else {
+            return if self.config.allow_degradation {
+                Step::Next
+            } else {
+                Step::answer(Answer::status(500))
+            };
+        };
+        let key = limit.key.value(&vars);
+        let spec = Spec { key: shared.key(0, &key), sort: Sort::Places, limit: conn };
+        match shared.shares.take(clock::now_ms(), spec, true) {
+            Taken::Wait(_) => {
+                let (this, shares) = (self.clone(), shared.shares.clone());
+                Step::Wait(Box::pin(async move {
+                    let taken = shares.settle(clock::now_ms, spec).await;
+                    let place = place(&shares, spec, &taken);
+                    Box::new(move |request: &mut Request<'_>| {
+                        this.told(&taken, place, &shares, spec, request)
+                    }) as Resume
+                }))
+            }
+            taken => {
+                let place = place(&shared.shares, spec, &taken);
+                self.told(&taken, place, &shared.shares, spec, request)
+            }
+        }
+    }
+
+    fn told(
+        &self,
+        taken: &Taken,
+        place: Option<Place>,
+        shares: &Shares,
+        spec: Spec,
+        request: &mut Request<'_>,
+    ) -> Step {
+        match (place, taken) {
+            (Some(place), _) => request.hold(place),
+            (None, Taken::Full) => {
+                let place = self.counted.take(spec.key as u64, shares.part(spec.limit), 0);
+                match place {
+                    Some(place) => request.hold(place),
+                    None => return Step::answer(self.refuse()),
+                }
+            }
+            (None, _) => return Step::answer(self.refuse()),
+        }
+        Step::Next
+    }
+}
+
+/// What holds the place that was taken, from now on.
+fn place(shares: &Arc<Shares>, spec: Spec, taken: &Taken) -> Option<Place> {
+    matches!(taken, Taken::Yes { .. }).then(|| Place { shares: shares.clone(), key: spec.key })
+}
+
+impl Plugin for Arc<LimitConn> {
     fn phases(&self) -> Phases {
         Phases::of([Phase::Access])
     }
 
     fn access(&self, request: &mut Request<'_>) -> Step {
+        if let Some(shared) = &self.shared {
+            return self.enter_shared(shared, request);
+        }
         match self.enter(request) {
-            Ok(wait) if wait < 0.001 => Step::Next,
-            Ok(wait) => {
-                let time = Duration::try_from_secs_f64(wait).unwrap_or_default();
-                Step::Wait(Box::pin(async move {
-                    tokio::time::sleep(time).await;
-                    Box::new(|_: &mut Request<'_>| Step::Next) as Resume
-                }))
-            }
-            Err(Some(answer)) => Step::answer(answer),
-            Err(None) => Step::Next,
+            Ok(wait) if wait < 1_000_000 => Step::Next,
+            Ok(wait) => Step::pause(Duration::from_nanos(wait)),
+            Err(answer) => Step::answer(answer),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn those_above_the_limit_wait_and_those_above_the_burst_are_refused() {
-        let mut level = Level::default();
-        let waits: Vec<_> = (0..6).map(|_| level.enter(2, 3, 0.1)).collect();
-        assert_eq!(waits, [Some(0.0), Some(0.0), Some(0.1), Some(0.1), Some(0.2), None]);
-        assert!(!level.leave(None));
-        assert_eq!(level.enter(2, 3, 0.1), Some(0.2));
-        for left in (0..5).rev() {
-            assert_eq!(level.leave(Some(0.3)), left == 0);
-        }
-        assert!(level.unit_s > 0.1 && level.unit_s < 0.3);
-    }
-
-    #[test]
-    fn a_slot_is_given_back_when_it_is_dropped() {
-        let counted = Arc::new(Counters::<Level>::default());
-        counted.with("k", |_| false, |level| level.enter(1, 0, 0.1));
-        let slot = Slot { counted: counted.clone(), key: "k".into(), since_ns: 0, learns: false };
-        assert_eq!(counted.with("k", |_| false, |level| level.enter(1, 0, 0.1)), None);
-        drop(slot);
-        assert_eq!(counted.len(), 0);
-        assert_eq!(counted.with("k", |_| false, |level| level.enter(1, 0, 0.1)), Some(0.0));
     }
 }

@@ -1,20 +1,23 @@
 //! `limit-count`: so many requests in so many seconds for each value of a key.
 
-use super::counters::Counters;
-use super::limit_key::{Amount, LimitKey};
+use super::limit_key::{Amount, LimitKey, scope_of};
+use super::shared::Shared;
 use crate::clock;
 use crate::plugins::make::Scope;
-use crate::plugins::{Answer, Phase, Phases, Plugin, Request, Step};
+use crate::plugins::shares::{self, Spec};
+use crate::plugins::{Answer, Phase, Phases, Plugin, Request, Resume, Step};
 use http::header::{HeaderName, HeaderValue};
 use std::sync::Arc;
 use towpath_resources::plugins::PluginMetadata;
-use towpath_resources::plugins::limit_count::{Config, KeyType, Metadata, WindowType};
+use towpath_resources::plugins::limit_count::{Config, KeyType, Metadata, Policy, WindowType};
+use towpath_route::limit::lease::Sort;
+use towpath_route::limit::{Count, Sliding, Taken};
 
 /// See the module.
 pub(in crate::plugins) struct LimitCount {
     config: Arc<Config>,
     limits: Vec<Limit>,
-    counted: Arc<Counters<Window>>,
+    counter: Counter,
 }
 
 struct Limit {
@@ -26,45 +29,42 @@ struct Limit {
     headers: Option<[HeaderName; 3]>,
 }
 
-/// What is counted for one value of the key.
-#[derive(Debug, Default, Clone, Copy)]
-pub(in crate::plugins) struct Window {
-    start_ns: u64,
-    length_ns: u64,
-    used: u64,
-    before: u64,
+/// How is counted.
+enum Counter {
+    Fixed(Count),
+    Sliding(Sliding),
+    /// Together with other gateways; one by itself where there are too many keys for that.
+    Shared(Shared, Count),
 }
 
-/// What a request finds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Count {
-    admitted: bool,
-    remaining: u64,
-    reset_s: f64,
-}
-
-impl Window {
-    fn take(&mut self, now: u64, count: u64, length_ns: u64, sliding: bool) -> Count {
-        let passed = now.saturating_sub(self.start_ns);
-        if self.length_ns != length_ns || passed >= 2 * length_ns {
-            *self = Self { start_ns: now, length_ns, used: 0, before: 0 };
-        } else if passed >= length_ns {
-            let start_ns = if sliding { self.start_ns + length_ns } else { now };
-            *self = Self { start_ns, length_ns, used: 0, before: self.used };
+impl Counter {
+    fn new(config: &Config, scope: &Scope<'_>) -> Self {
+        let name = match &config.group {
+            Some(group) => format!("group {group}"),
+            None => scope_of(scope, config.key_type == KeyType::Global),
+        };
+        let limits = scope.plugins.states.limits();
+        match config.window_type {
+            _ if config.policy == Policy::Shared => {
+                Self::Shared(Shared::new(scope, "limit-count", &name), Count::new(limits, &name))
+            }
+            WindowType::Fixed => Self::Fixed(Count::new(limits, &name)),
+            WindowType::Sliding => Self::Sliding(Sliding::new(limits, &name)),
         }
-        let passed = now.saturating_sub(self.start_ns);
-        let left = length_ns.saturating_sub(passed);
-        let carried =
-            if sliding { (self.before as f64 * (left as f64 / length_ns as f64)).floor() as u64 } else { 0 };
-        let spent = self.used + carried;
-        let admitted = spent < count;
-        self.used += u64::from(admitted);
-        let remaining = count.saturating_sub(spent + u64::from(admitted));
-        Count { admitted, remaining, reset_s: left as f64 / 1e9 }
     }
 
-    fn is_spent(&self, now: u64) -> bool {
-        now.saturating_sub(self.start_ns) >= 2 * self.length_ns
+    /// One more of the `n`th limit. Windows of other lengths, which a group or a variable may bring, count for themselves.
+    fn take(&self, n: usize, key: &str, count: u64, seconds: u64) -> Taken {
+        let (now, window_ms) = (clock::now_ns(), seconds.saturating_mul(1000));
+        let sort = (n as u64) << 48 | seconds & ((1 << 48) - 1);
+        match self {
+            Self::Fixed(counted) | Self::Shared(_, counted) => {
+                counted.take(now, counted.key(sort, key.as_bytes()), count, window_ms, 1)
+            }
+            Self::Sliding(counted) => {
+                counted.take(now, counted.key(sort, key.as_bytes()), count, window_ms, 1)
+            }
+        }
     }
 }
 
@@ -109,12 +109,7 @@ impl LimitCount {
                 headers: names(Some(&prefix)),
             });
         }
-        let name = match &config.group {
-            Some(group) => format!("group {group}/limit-count"),
-            None => format!("{}/limit-count", scope.from),
-        };
-        let counted = scope.plugins.states.kept(&name, clock::now_ns(), Counters::default);
-        Self { config: config.clone(), limits, counted }
+        Self { config: config.clone(), limits, counter: Counter::new(config, scope) }
     }
 
     fn refuse(&self) -> Answer {
@@ -129,47 +124,100 @@ impl LimitCount {
         (!self.config.allow_degradation).then(|| Answer::error_msg(500, "failed to limit count"))
     }
 
-    fn take(&self, limit: &Limit, n: usize, request: &mut Request<'_>) -> Result<bool, Option<Answer>> {
+    /// By what, how many and for how many seconds is counted; `None` = the limit does not apply.
+    fn asked(
+        &self,
+        limit: &Limit,
+        request: &Request<'_>,
+    ) -> Result<Option<(String, u64, u64)>, Option<Answer>> {
         let vars = request.vars();
-        let key = if limit.one_of_several {
-            match limit.key.own_value(&vars) {
-                Some(key) => key,
-                None => return Ok(false),
-            }
-        } else {
-            limit.key.value(&vars)
-        };
-        let (Some(count), Some(time)) = (limit.count.value(&vars, 1), limit.time.value(&vars, 1)) else {
-            return Err(self.uncounted());
-        };
-        let (now, length) = (clock::now_ns(), time.saturating_mul(1_000_000_000));
-        let sliding = self.config.window_type == WindowType::Sliding;
-        // Windows of other lengths, which a group or a variable may bring, count for themselves: one would begin the other anew.
-        let key = format!("{n}:{time}:{sliding}:{key}");
-        let found = self.counted.with(
-            &key,
-            |window| window.is_spent(now),
-            |window| window.take(now, count, length, sliding),
-        );
-        if let Some([limit, remaining, reset]) = &limit.headers {
-            let reset_s = (found.reset_s * 100.0).floor() / 100.0;
-            let headers = &mut request.running().reply_headers;
-            headers.push((limit.clone(), count.into()));
-            headers.push((remaining.clone(), found.remaining.into()));
-            if let Ok(value) = HeaderValue::from_str(&reset_s.to_string()) {
-                headers.push((reset.clone(), value));
-            }
+        let key =
+            if limit.one_of_several { limit.key.own_value(&vars) } else { Some(limit.key.value(&vars)) };
+        let Some(key) = key else { return Ok(None) };
+        match (limit.count.value(&vars, 1), limit.time.value(&vars, 1)) {
+            (Some(count), Some(time)) => Ok(Some((key, count, time))),
+            _ => Err(self.uncounted()),
         }
-        if found.admitted { Ok(true) } else { Err(Some(self.refuse())) }
+    }
+
+    fn take(&self, limit: &Limit, n: usize, request: &mut Request<'_>) -> Result<bool, Option<Answer>> {
+        let Some((key, count, time)) = self.asked(limit, request)? else { return Ok(false) };
+        let found = self.counter.take(n, &key, count, time);
+        limit.tell(count, found, request);
+        if found.allowed { Ok(true) } else { Err(Some(self.refuse())) }
+    }
+
+    /// The one limit that is shared with other gateways.
+    fn take_shared(self: &Arc<Self>, shared: &Shared, request: &mut Request<'_>) -> Step {
+        let Some(limit) = self.limits.first() else { return Step::Next };
+        let (key, count, time) = match self.asked(limit, request) {
+            Ok(Some(asked)) => asked,
+            Ok(None) | Err(None) => return Step::Next,
+            Err(Some(answer)) => return Step::answer(answer),
+        };
+        let sort = Sort::Window(time.saturating_mul(1000));
+        let spec = Spec { key: shared.key(time, &key), sort, limit: count };
+        match shared.shares.take(clock::now_ms(), spec, true) {
+            shares::Taken::Wait(_) => {
+                let (this, shares) = (self.clone(), shared.shares.clone());
+                Step::Wait(Box::pin(async move {
+                    let taken = shares.settle(clock::now_ms, spec).await;
+                    Box::new(move |request: &mut Request<'_>| this.told(&taken, &key, count, time, request))
+                        as Resume
+                }))
+            }
+            taken => self.told(&taken, &key, count, time, request),
+        }
+    }
+
+    fn told(
+        &self,
+        taken: &shares::Taken,
+        key: &str,
+        count: u64,
+        time: u64,
+        request: &mut Request<'_>,
+    ) -> Step {
+        let found = match (taken, &self.counter) {
+            (shares::Taken::Yes { remaining, reset_ms }, _) => {
+                Taken { allowed: true, remaining: *remaining, reset_ms: *reset_ms }
+            }
+            (shares::Taken::No { reset_ms }, _) => {
+                Taken { allowed: false, remaining: 0, reset_ms: *reset_ms }
+            }
+            (_, Counter::Shared(shared, _)) => self.counter.take(0, key, shared.shares.part(count), time),
+            _ => return Step::Next,
+        };
+        if let Some(limit) = self.limits.first() {
+            limit.tell(count, found, request);
+        }
+        if found.allowed { Step::Next } else { Step::answer(self.refuse()) }
     }
 }
 
-impl Plugin for LimitCount {
+impl Limit {
+    /// The response says what is left.
+    fn tell(&self, count: u64, found: Taken, request: &mut Request<'_>) {
+        let Some([limit, remaining, reset]) = &self.headers else { return };
+        let reset_s = (found.reset_ms / 10) as f64 / 100.0;
+        let headers = &mut request.running().reply_headers;
+        headers.push((limit.clone(), count.into()));
+        headers.push((remaining.clone(), found.remaining.into()));
+        if let Ok(value) = HeaderValue::from_str(&reset_s.to_string()) {
+            headers.push((reset.clone(), value));
+        }
+    }
+}
+
+impl Plugin for Arc<LimitCount> {
     fn phases(&self) -> Phases {
         Phases::of([Phase::Access])
     }
 
     fn access(&self, request: &mut Request<'_>) -> Step {
+        if let Counter::Shared(shared, _) = &self.counter {
+            return self.take_shared(shared, request);
+        }
         let mut applied = 0;
         for (n, limit) in self.limits.iter().enumerate() {
             match self.take(limit, n, request) {
@@ -182,32 +230,5 @@ impl Plugin for LimitCount {
             Some(answer) if applied == 0 => Step::answer(answer),
             _ => Step::Next,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const S: u64 = 1_000_000_000;
-
-    #[test]
-    fn a_fixed_window_admits_its_count_and_begins_with_a_request() {
-        let mut window = Window::default();
-        let mut take = |at: u64| window.take(1000 * S + at, 2, 60 * S, false);
-        assert_eq!(take(0), Count { admitted: true, remaining: 1, reset_s: 60.0 });
-        assert_eq!(take(10 * S), Count { admitted: true, remaining: 0, reset_s: 50.0 });
-        assert_eq!(take(59 * S), Count { admitted: false, remaining: 0, reset_s: 1.0 });
-        assert_eq!(take(70 * S), Count { admitted: true, remaining: 1, reset_s: 60.0 });
-    }
-
-    #[test]
-    fn a_sliding_window_has_no_double_burst_at_its_edge() {
-        let mut window = Window::default();
-        let mut take = |at: u64| window.take(1000 * S + at, 10, 10 * S, true).admitted;
-        assert_eq!((0..20).filter(|_| take(9 * S)).count(), 10);
-        assert_eq!((0..20).filter(|_| take(19 * S + S / 2)).count(), 1, "most of the window is still full");
-        assert_eq!((0..20).filter(|_| take(24 * S)).count(), 4);
-        assert_eq!((0..20).filter(|_| take(60 * S)).count(), 10);
     }
 }

@@ -1,8 +1,14 @@
 //! What limiters count by.
 
+use crate::plugins::make::Scope;
 use crate::plugins::vars::Vars;
 use towpath_resources::plugins::{limit_conn, limit_count};
 use towpath_route::vars::{Name, Template, number};
+
+/// Under which name a limit counts: that of the resource in which it stands, or the one that all global keys share.
+pub(super) fn scope_of(scope: &Scope<'_>, global: bool) -> String {
+    if global { "global".to_owned() } else { scope.from.clone() }
+}
 
 /// The key of a limit, looked through once.
 #[derive(Debug)]
@@ -17,7 +23,7 @@ impl LimitKey {
         match kind {
             limit_count::KeyType::Var => Self::Var(Name::new(key)),
             limit_count::KeyType::VarCombination => Self::Combination(Template::new(key)),
-            limit_count::KeyType::Constant => Self::Constant(key.to_owned()),
+            limit_count::KeyType::Constant | limit_count::KeyType::Global => Self::Constant(key.to_owned()),
         }
     }
 
@@ -25,7 +31,7 @@ impl LimitKey {
         match kind {
             limit_conn::KeyType::Var => Self::Var(Name::new(key)),
             limit_conn::KeyType::VarCombination => Self::Combination(Template::new(key)),
-            limit_conn::KeyType::Constant => Self::Constant(key.to_owned()),
+            limit_conn::KeyType::Constant | limit_conn::KeyType::Global => Self::Constant(key.to_owned()),
         }
     }
 
