@@ -120,10 +120,8 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         }
     }
     let source = parts.settings.resources.clone().map(|source| source.0);
-    let (bus, mut compiled) = (
-        parts.bus.filter(|_| source.is_none()),
-        Resources::new(parts.certificates, &parts.settings.dns),
-    );
+    let (bus, mut compiled) =
+        (parts.bus.filter(|_| source.is_none()), Resources::new(parts.certificates, &parts.settings.dns));
     let mut state = parts.state;
     let Some(bus) = bus else {
         let (shared, registry) = (parts.shared, parts.registry);

@@ -194,15 +194,15 @@ impl State {
                 }
             }
             Said::Alive { new } => {
-                if new {
-                    self.say(subject::GATEWAY_LIMITS_ALL, Said::Alive { new: false }).await;
-                }
                 let room = self.peers.len() < PEERS;
                 if let Some(heard_ms) = self.peers.get_mut(&gateway) {
                     *heard_ms = now_ms;
                 } else if room {
                     self.peers.insert(gateway, now_ms);
                     self.crowd_changed().await;
+                }
+                if new {
+                    self.say(subject::GATEWAY_LIMITS_ALL, Said::Alive { new: false }).await;
                 }
             }
             Said::Ask { number, asks } => {

@@ -27,6 +27,7 @@ mod names;
 mod plugins;
 mod retries;
 mod seen;
+mod shared;
 mod sticky;
 mod support;
 mod tls;

@@ -20,9 +20,12 @@ struct Server {
     told: Arc<Mutex<Told>>,
 }
 
+/// Time to live and data.
+type Record = (u32, Vec<u8>);
+
 #[derive(Default)]
 struct Told {
-    records: HashMap<(String, u16), Vec<(u32, Vec<u8>)>>,
+    records: HashMap<(String, u16), Vec<Record>>,
     failing: bool,
     asked: Vec<(String, u16)>,
 }
@@ -42,7 +45,7 @@ impl Server {
         server
     }
 
-    fn tell(&self, name: &str, kind: u16, records: Vec<(u32, Vec<u8>)>) {
+    fn tell(&self, name: &str, kind: u16, records: Vec<Record>) {
         self.told.lock().unwrap().records.insert((name.to_owned(), kind), records);
     }
 
@@ -92,11 +95,11 @@ impl Told {
     }
 }
 
-fn a(ttl: u32, last: u8) -> (u32, Vec<u8>) {
+fn a(ttl: u32, last: u8) -> Record {
     (ttl, Ipv4Addr::new(127, 0, 0, last).octets().to_vec())
 }
 
-fn srv(ttl: u32, priority: u16, weight: u16, port: u16, host: &str) -> (u32, Vec<u8>) {
+fn srv(ttl: u32, priority: u16, weight: u16, port: u16, host: &str) -> Record {
     let mut data = Vec::new();
     for number in [priority, weight, port] {
         data.extend(number.to_be_bytes());
