@@ -14,6 +14,7 @@ const ROWS: &[&[&str]] = &[
         "towpath-plan",
         "towpath-framing",
         "towpath-archive",
+        "towpath-s3",
         "towpath-secrets",
         "towpath-telemetry",
     ],
@@ -26,7 +27,7 @@ const ROWS: &[&[&str]] = &[
 
 /// Crates that decide and do not act.
 const PURE: &[&str] =
-    &["towpath-types", "towpath-route", "towpath-plan", "towpath-framing", "towpath-resources"];
+    &["towpath-types", "towpath-route", "towpath-plan", "towpath-framing", "towpath-s3", "towpath-resources"];
 
 /// What a pure crate must not reach, by whatever way, tests included.
 const IMPURE: &[&str] = &[

@@ -52,6 +52,9 @@ pub(crate) fn make(config: &PluginConfig, scope: &Scope<'_>) -> Arc<dyn Plugin> 
         PluginConfig::ResponseRewrite(config) => {
             Arc::new(work::response_rewrite::ResponseRewrite::new(config))
         }
+        PluginConfig::S3Admission(config) => Arc::new(work::s3::admission::S3Admission::new(config, scope)),
+        PluginConfig::S3Auth(config) => Arc::new(work::s3::auth::S3Auth::new(config)),
+        PluginConfig::S3Switch(config) => Arc::new(work::s3::switch::S3Switch::new(config)),
         PluginConfig::TrafficSplit(config) => Arc::new(work::traffic_split::TrafficSplit::new(config, scope)),
         PluginConfig::UaRestriction(config) => Arc::new(work::ua_restriction::UaRestriction::new(config)),
         PluginConfig::Workflow(config) => Arc::new(work::workflow::Workflow::new(config, scope)),

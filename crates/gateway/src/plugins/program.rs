@@ -94,6 +94,7 @@ pub(crate) struct Consumers {
     pub(crate) by_key: HashMap<String, Known<towpath_resources::plugins::key_auth::Credential>>,
     pub(crate) by_user: HashMap<String, Known<towpath_resources::plugins::basic_auth::Credential>>,
     pub(crate) by_token: HashMap<String, Known<towpath_resources::plugins::jwt_auth::Credential>>,
+    pub(crate) by_access_key: HashMap<String, Known<towpath_resources::plugins::s3_auth::Credential>>,
     pub(crate) by_key_id: HashMap<String, Known<towpath_resources::plugins::hmac_auth::Credential>>,
 }
 

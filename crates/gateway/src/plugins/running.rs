@@ -1,11 +1,15 @@
 //! What plugins keep for one request, from its first phase to its end.
 
+use super::Answer;
 use super::program::{Consumer, Plugins, Program};
 use crate::resources::upstream::Upstream;
+use crate::request::record::Record;
 use http::{HeaderMap, Method};
 use std::any::Any;
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use towpath_route::Rule;
 use towpath_types::AppRef;
@@ -68,7 +72,14 @@ pub(crate) struct Running {
     pub(crate) upstream: Option<Arc<Upstream>>,
     /// The answer of the endpoint, for the log.
     pub(crate) reply: HeaderMap,
+    /// The last word on the head that goes out, once the endpoint is known, for each attempt.
+    pub(crate) last_touch: Option<LastTouch>,
+    /// What is answered if a check refuses the body.
+    pub(crate) body_refusal: Rc<RefCell<Option<Box<Answer>>>>,
 }
+
+/// Changes the head of a request whose endpoint is known.
+pub(crate) type LastTouch = Rc<dyn Fn(&Record, &mut HeaderMap)>;
 
 /// For the global rules, and for the route.
 #[derive(Debug, Clone, Copy, Default)]

@@ -37,6 +37,9 @@ pub(crate) async fn forward(
             record.attempt_fails(false);
             return fail(record, &headers, &fault);
         }
+        if let Some(touch) = record.running.as_ref().and_then(|running| running.last_touch.clone()) {
+            touch(&record, &mut headers);
+        }
         let fault = match attempt(&mut record, &mut headers, &mut body).await {
             Ok(Answer::H1(reply, key)) => {
                 record.keep_headers(headers);
@@ -128,6 +131,10 @@ fn fail(record: Record, headers: &HeaderMap, fault: &AttemptFault) -> Response<R
     if client {
         record.conn.linger.set(true);
     }
+    let refusal = record.running.as_ref().and_then(|running| running.body_refusal.take());
+    if let (Some(answer), AttemptFault::Client(BodyFault::Refused)) = (refusal, fault) {
+        return reply::of_answer(record, headers.clone(), *answer);
+    }
     let detail = match fault {
         AttemptFault::Client(BodyFault::Malformed) => record
             .conn
@@ -137,6 +144,7 @@ fn fail(record: Record, headers: &HeaderMap, fault: &AttemptFault) -> Response<R
         AttemptFault::Client(BodyFault::TooLarge) => "The request body is larger than the app permits.",
         AttemptFault::Client(BodyFault::Slow) => "The request body arrived too slowly.",
         AttemptFault::Client(BodyFault::Gone) => "The request body ended early.",
+        AttemptFault::Client(BodyFault::Refused) => "The request body is not what its head says.",
         fault if fault.is_shortage() => "The gateway has no room for another connection now.",
         AttemptFault::Connect(_) | AttemptFault::ConnectTimeout => {
             "No connection to the app's instance could be made."

@@ -51,5 +51,9 @@ fn add(index: &mut Consumers, consumer: &Arc<Consumer>, id: Option<Arc<str>>, cr
             let known = Known { consumer: consumer.clone(), id, credential: held.clone() };
             index.by_key_id.entry(held.key_id.clone()).or_insert(known);
         }
+        PluginCredential::S3Auth(held) => {
+            let known = Known { consumer: consumer.clone(), id, credential: held.clone() };
+            index.by_access_key.entry(held.access_key.clone()).or_insert(known);
+        }
     }
 }

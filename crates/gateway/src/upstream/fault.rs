@@ -54,6 +54,9 @@ pub(crate) enum BodyFault {
     /// The client went away.
     #[error("the client went away")]
     Gone,
+    /// A plugin found that it is not what the head says of it; the answer to that is in the request's record.
+    #[error("the body is not what its head says")]
+    Refused,
 }
 
 /// When a request may be sent again after a failed attempt.
@@ -126,7 +129,9 @@ impl AttemptFault {
             Self::Timeout | Self::OutOfTime => ErrorCode::UpstreamTimeout,
             Self::Client(BodyFault::TooLarge) => ErrorCode::BodyTooLarge,
             Self::Client(BodyFault::Slow) => ErrorCode::ClientTimeout,
-            Self::NoTunnel | Self::Client(BodyFault::Malformed | BodyFault::Gone) => ErrorCode::BadRequest,
+            Self::NoTunnel | Self::Client(BodyFault::Malformed | BodyFault::Gone | BodyFault::Refused) => {
+                ErrorCode::BadRequest
+            }
         }
     }
 }

@@ -242,6 +242,7 @@ fn fault_of(error: hyper::Error) -> AttemptFault {
                 BodyFault::Malformed => BodyFault::Malformed,
                 BodyFault::Slow => BodyFault::Slow,
                 BodyFault::Gone => BodyFault::Gone,
+                BodyFault::Refused => BodyFault::Refused,
             });
         }
         source = inner.source();

@@ -5,6 +5,7 @@
 //! exactly; and no task or channel stands between a client's connection and its upstream connection.
 
 mod awaited;
+pub(crate) mod checked_body;
 pub(crate) mod fault;
 pub(crate) mod h1;
 pub(crate) mod h2;

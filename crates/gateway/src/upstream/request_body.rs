@@ -1,6 +1,7 @@
 //! The request body on its way to an instance: read from the client as fast as the instance takes it.
 
 use super::BodyFault;
+use super::checked_body::CheckedBody;
 use super::h1::H1Conn;
 use crate::client::conn::Conn;
 use crate::clock;
@@ -57,6 +58,19 @@ pub(crate) enum ClientBody {
     Held(Bytes),
     /// Somebody gets a copy of it.
     Copied(Box<ClientBody>, Option<Sender<Option<Bytes>>>),
+    /// A plugin looks at it while it streams.
+    Checked(Box<CheckedBody>),
+}
+
+/// Why a client's body ended early.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientBodyError {
+    /// It could not be read.
+    #[error("the client's body could not be read")]
+    Read(#[source] hyper::Error),
+    /// A plugin refuses it.
+    #[error("the client's body is refused")]
+    Refused,
 }
 
 /// Most pieces by which a copy may lag behind; one that lags more is given up.
@@ -117,14 +131,17 @@ impl Body for Copied {
 
 impl Body for ClientBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = ClientBodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<http_body::Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, ClientBodyError>>> {
         match self.get_mut() {
-            Self::Live(incoming) => Pin::new(incoming).poll_frame(cx),
+            Self::Live(incoming) => {
+                Pin::new(incoming).poll_frame(cx).map(|frame| Some(frame?.map_err(ClientBodyError::Read)))
+            }
+            Self::Checked(checked) => checked.poll_frame(cx),
             Self::Held(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Held(bytes) => Poll::Ready(Some(Ok(http_body::Frame::data(std::mem::take(bytes))))),
             Self::Copied(body, copy) => {
@@ -155,6 +172,7 @@ impl Body for ClientBody {
             Self::Live(incoming) => incoming.is_end_stream(),
             Self::Held(bytes) => bytes.is_empty(),
             Self::Copied(body, _) => body.is_end_stream(),
+            Self::Checked(checked) => checked.is_end_stream(),
         }
     }
 
@@ -163,6 +181,7 @@ impl Body for ClientBody {
             Self::Live(incoming) => incoming.size_hint(),
             Self::Held(bytes) => http_body::SizeHint::with_exact(bytes.len() as u64),
             Self::Copied(body, _) => body.size_hint(),
+            Self::Checked(checked) => checked.size_hint(),
         }
     }
 }
@@ -218,6 +237,7 @@ impl RequestBody {
                 self.progress.bytes.set(bytes);
                 Poll::Ready(if bytes > self.limit { Err(BodyFault::TooLarge) } else { Ok(Some(frame)) })
             }
+            Some(Err(ClientBodyError::Refused)) => Poll::Ready(Err(BodyFault::Refused)),
             Some(Err(_)) if self.conn.body_refused.get().is_some() => Poll::Ready(Err(BodyFault::Malformed)),
             Some(Err(_)) => Poll::Ready(Err(BodyFault::Gone)),
         }

@@ -169,6 +169,9 @@ registry! {
     referer_restriction => RefererRestriction, "referer-restriction", 2990;
     request_id => RequestId, "request-id", 12015;
     response_rewrite => ResponseRewrite, "response-rewrite", 899;
+    s3_admission => S3Admission, "s3-admission", 990;
+    s3_auth => S3Auth, "s3-auth", 2540, credential: Credential;
+    s3_switch => S3Switch, "s3-switch", 2410;
     traffic_split => TrafficSplit, "traffic-split", 966;
     ua_restriction => UaRestriction, "ua-restriction", 2999;
     uri_blocker => UriBlocker, "uri-blocker", 2900;

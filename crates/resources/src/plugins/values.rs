@@ -186,3 +186,16 @@ pub(super) fn check_vars(path: &str, vars: &[serde_json::Value], faults: &mut Ve
         );
     }
 }
+
+/// Tells of what is no domain that a host can end with.
+pub(super) fn check_base_domains(path: &str, domains: &[String], faults: &mut Vec<Fault>) {
+    for (n, domain) in domains.iter().enumerate() {
+        let is_label = |label: &str| {
+            !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        };
+        if !domain.split('.').all(is_label) {
+            let message = format!("{domain:?} is no domain; write it without port and without a dot in front");
+            faults.push(Fault::new(format!("{path}[{n}]"), message));
+        }
+    }
+}

@@ -31,6 +31,7 @@ pub(super) mod redirect;
 pub(super) mod referer_restriction;
 pub(super) mod request_id;
 pub(super) mod response_rewrite;
+pub(super) mod s3;
 mod shared;
 mod substitute;
 pub(super) mod traffic_split;
