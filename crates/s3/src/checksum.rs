@@ -90,7 +90,9 @@ impl Checksum {
             "x-amz-checksum-crc32" => State::Crc32(0xffff_ffff),
             "x-amz-checksum-crc32c" => State::Crc32c(0xffff_ffff),
             "x-amz-checksum-crc64nvme" => State::Crc64Nvme(u64::MAX),
-            "x-amz-checksum-sha1" => State::Digest(Box::new(digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY))),
+            "x-amz-checksum-sha1" => {
+                State::Digest(Box::new(digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY)))
+            }
             "x-amz-checksum-sha256" => State::Digest(Box::new(digest::Context::new(&digest::SHA256))),
             _ => return None,
         }))

@@ -31,7 +31,7 @@ pub(crate) fn render(registry: &Registry, table: &Table, revision: u64) -> Strin
 
 fn totals(out: &mut String, workers: &[Arc<WorkerMetrics>]) {
     type Field = fn(&WorkerMetrics) -> &Count;
-    let fields: [(&str, &str, Field); 20] = [
+    let fields: [(&str, &str, Field); 22] = [
         ("connections_accepted_total", "counter", |w| &w.accepted),
         ("connections", "gauge", |w| &w.connections),
         ("connections_dozing", "gauge", |w| &w.dozing),
@@ -51,6 +51,8 @@ fn totals(out: &mut String, workers: &[Arc<WorkerMetrics>]) {
         ("access_log_dropped_total", "counter", |w| &w.log_dropped),
         ("plugin_log_dropped_total", "counter", |w| &w.plugin_log_dropped),
         ("mirror_dropped_total", "counter", |w| &w.mirror_dropped),
+        ("s3_waited_total", "counter", |w| &w.s3_waited),
+        ("s3_turned_away_total", "counter", |w| &w.s3_turned_away),
         ("request_bytes_total", "counter", |w| &w.requests.bytes_in),
     ];
     for (name, kind, field) in fields {

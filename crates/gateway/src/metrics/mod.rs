@@ -128,6 +128,10 @@ pub(crate) struct WorkerMetrics {
     pub(crate) plugin_log_dropped: Count,
     /// Copies of requests that were not made because too many were under way.
     pub(crate) mirror_dropped: Count,
+    /// Requests that `s3-admission` let wait.
+    pub(crate) s3_waited: Count,
+    /// Requests that it turned away.
+    pub(crate) s3_turned_away: Count,
     /// Errors answered by the gateway itself, by code.
     errors: [Count; ERROR_CODES],
 }

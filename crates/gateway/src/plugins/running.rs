@@ -2,8 +2,8 @@
 
 use super::Answer;
 use super::program::{Consumer, Plugins, Program};
-use crate::resources::upstream::Upstream;
 use crate::request::record::Record;
+use crate::resources::upstream::Upstream;
 use http::{HeaderMap, Method};
 use std::any::Any;
 use std::borrow::Cow;

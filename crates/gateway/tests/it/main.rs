@@ -26,6 +26,7 @@ mod limits;
 mod names;
 mod plugins;
 mod retries;
+mod s3;
 mod seen;
 mod shared;
 mod sticky;

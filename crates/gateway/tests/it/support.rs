@@ -312,6 +312,13 @@ impl Client {
         self.take(len)
     }
 
+    /// So many bytes, or as many as come before the end of the connection.
+    pub fn up_to(&mut self, len: usize) -> Vec<u8> {
+        while self.buffer.len() < len && self.fill() {}
+        let there = self.buffer.len().min(len);
+        self.buffer.drain(..there).collect()
+    }
+
     /// Whether the other side closes without sending anything more.
     pub fn is_closed(&mut self) -> bool {
         self.rest().is_empty()

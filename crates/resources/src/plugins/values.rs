@@ -194,7 +194,8 @@ pub(super) fn check_base_domains(path: &str, domains: &[String], faults: &mut Ve
             !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
         };
         if !domain.split('.').all(is_label) {
-            let message = format!("{domain:?} is no domain; write it without port and without a dot in front");
+            let message =
+                format!("{domain:?} is no domain; write it without port and without a dot in front");
             faults.push(Fault::new(format!("{path}[{n}]"), message));
         }
     }

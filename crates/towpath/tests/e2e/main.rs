@@ -27,6 +27,7 @@ mod https;
 mod lanes;
 mod lifecycle;
 mod managers;
+mod object_storage;
 mod people;
 mod pushes;
 mod real_world;

@@ -80,6 +80,7 @@ impl S3Admission {
 }
 
 fn slow_down(request: &Request<'_>, retry_after: u32) -> Answer {
+    request.record.conn.worker.metrics.s3_turned_away.add(1);
     let error = S3Error::new(ErrorCode::SlowDown, "Please reduce your request rate.");
     refused(&error, request).with_text(RETRY_AFTER, &retry_after.to_string())
 }
@@ -99,6 +100,7 @@ impl Plugin for S3Admission {
             Arrival::Full => return Step::answer(slow_down(request, self.config.retry_after)),
             Arrival::Wait(place) => place,
         };
+        request.record.conn.worker.metrics.s3_waited.add(1);
         let retry_after = self.config.retry_after;
         Step::Wait(Box::pin(async move {
             let slot = place.slot(clock::now_ns()).await;

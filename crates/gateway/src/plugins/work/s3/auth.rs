@@ -3,8 +3,8 @@
 use super::onward::{self, Onward};
 use super::{body, refused};
 use crate::clock;
-use crate::plugins::{Phase, Phases, Plugin, Request, Step};
 use crate::plugins::work::auth;
+use crate::plugins::{Phase, Phases, Plugin, Request, Step};
 use http::header::{AUTHORIZATION, ORIGIN};
 use std::sync::Arc;
 use towpath_resources::plugins::s3_auth::{Config, Forward};
@@ -55,7 +55,8 @@ impl S3Auth {
         let plugins = request.running().plugins.clone();
         let known =
             plugins.and_then(|plugins| plugins.consumers.by_access_key.get(&verified.access_key).cloned());
-        let known = known.ok_or_else(|| S3Error::new(ErrorCode::InternalError, "The consumer is not there."))?;
+        let known =
+            known.ok_or_else(|| S3Error::new(ErrorCode::InternalError, "The consumer is not there."))?;
         auth::attach(request, known.consumer, known.id);
         request.running().set_var("s3_access_key", verified.access_key.clone());
         Ok(())
@@ -66,7 +67,8 @@ impl S3Auth {
 fn is_unsigned(request: &Request<'_>) -> bool {
     let query = request.record.uri.query();
     let signs = ["X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature", "AWSAccessKeyId", "Signature"];
-    !request.headers.contains_key(AUTHORIZATION) && signs.iter().all(|name| argument_of(query, name).is_none())
+    !request.headers.contains_key(AUTHORIZATION)
+        && signs.iter().all(|name| argument_of(query, name).is_none())
 }
 
 /// A browser's question whether it may ask; it is never signed.
@@ -78,7 +80,8 @@ fn is_preflight(request: &Request<'_>) -> bool {
 
 impl Plugin for S3Auth {
     fn phases(&self) -> Phases {
-        let at_last = if self.config.forward == Forward::AsSigned { Phase::Rewrite } else { Phase::BeforeProxy };
+        let at_last =
+            if self.config.forward == Forward::AsSigned { Phase::Rewrite } else { Phase::BeforeProxy };
         Phases::of([Phase::Rewrite, at_last])
     }
 

@@ -105,7 +105,10 @@ fn read_now(mut verifier: Verifier, body: ClientBody, decode: bool) -> Step {
         let reading = outbound::read_up_to(body, NOTHING);
         let read = match tokio::time::timeout(NOTHING_TIME, reading).await {
             Ok(Ok(Some(read))) => Ok(read),
-            _ => Err(S3Error::new(ErrorCode::IncompleteBody, "The body did not arrive, or is larger than it says.")),
+            _ => Err(S3Error::new(
+                ErrorCode::IncompleteBody,
+                "The body did not arrive, or is larger than it says.",
+            )),
         };
         let verified = read.and_then(|read| {
             verifier.push(read.clone(), &mut VecDeque::new())?;
@@ -132,9 +135,13 @@ fn of_chunks(
         return Err(S3Error::new(ErrorCode::InvalidRequest, "The body is not in chunks."));
     };
     let text = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
-    let length = text("x-amz-decoded-content-length").and_then(|text| text.trim().parse().ok()).ok_or_else(|| {
-        S3Error::new(ErrorCode::MissingContentLength, "You must provide the x-amz-decoded-content-length HTTP header.")
-    })?;
+    let length =
+        text("x-amz-decoded-content-length").and_then(|text| text.trim().parse().ok()).ok_or_else(|| {
+            S3Error::new(
+                ErrorCode::MissingContentLength,
+                "You must provide the x-amz-decoded-content-length HTTP header.",
+            )
+        })?;
     let trailer = trailer.then(|| text("x-amz-trailer").unwrap_or_default());
     let decoder = Decoder::new(length, signed.then_some(verified.chunks), trailer)?;
     let output = if decode { Output::Decoded } else { Output::AsItCame };
@@ -148,8 +155,10 @@ fn unwrap_head(headers: &mut HeaderMap) {
     }
     let lines = headers.get_all(CONTENT_ENCODING);
     let codings = lines.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
-    let kept: Vec<&str> =
-        codings.map(str::trim).filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("aws-chunked")).collect();
+    let kept: Vec<&str> = codings
+        .map(str::trim)
+        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("aws-chunked"))
+        .collect();
     match HeaderValue::from_str(&kept.join(",")) {
         Ok(value) if !kept.is_empty() => drop(headers.insert(CONTENT_ENCODING, value)),
         _ => drop(headers.remove(CONTENT_ENCODING)),

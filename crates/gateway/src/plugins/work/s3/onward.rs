@@ -32,20 +32,22 @@ pub(super) fn note_payload<P>(plugin: &P, payload: Payload, request: &mut Reques
 
 impl Onward {
     pub(super) fn new(config: &Arc<Config>) -> Self {
-        let credentials = config.backend.as_ref().filter(|_| config.forward == Forward::Sign).map(|backend| {
-            Arc::new(Credentials {
-                access_key: backend.access_key.clone(),
-                secret_key: backend.secret_key.clone(),
-                region: backend.region.clone(),
-            })
-        });
+        let credentials =
+            config.backend.as_ref().filter(|_| config.forward == Forward::Sign).map(|backend| {
+                Arc::new(Credentials {
+                    access_key: backend.access_key.clone(),
+                    secret_key: backend.secret_key.clone(),
+                    region: backend.region.clone(),
+                })
+            });
         Self { config: config.clone(), credentials }
     }
 
     /// Just before an endpoint is chosen.
     pub(super) fn prepare<P>(&self, plugin: &P, request: &mut Request<'_>) {
         request.headers.remove(AUTHORIZATION);
-        if request.record.client_query().is_some_and(|query| pairs(query).any(|(name, _)| is_signature(name))) {
+        if request.record.client_query().is_some_and(|query| pairs(query).any(|(name, _)| is_signature(name)))
+        {
             request.record.hide_argument(without_signature);
         }
         if self.config.path_style {
@@ -107,7 +109,8 @@ fn without_signature(query: &str) -> String {
 
 fn sign_with(credentials: &Credentials, payload: &str, record: &Record, headers: &mut HeaderMap) {
     let target = record.upstream_target();
-    let (path, query) = target.split_once('?').map_or((target.as_str(), None), |(path, query)| (path, Some(query)));
+    let (path, query) =
+        target.split_once('?').map_or((target.as_str(), None), |(path, query)| (path, Some(query)));
     let method = record.sent_method().as_str();
     let outgoing = Outgoing { method, path, query, host: record.upstream_host(), payload };
     sign(&outgoing, headers, credentials, now());

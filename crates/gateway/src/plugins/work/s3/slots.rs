@@ -170,7 +170,8 @@ mod tests {
             for n in 0..4_u64 {
                 let slots = &slots;
                 scope.spawn(move || {
-                    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+                    let runtime =
+                        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
                     runtime.block_on(async {
                         for round in 0..300_u64 {
                             let class = Class::ALL[((n + round) % 4) as usize];

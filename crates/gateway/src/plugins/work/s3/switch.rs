@@ -81,7 +81,8 @@ impl S3Switch {
         {
             return Ok(false);
         }
-        let leans = LEANING.iter().any(|name| argument_of(query, name).is_some_and(|value| !value.is_empty()));
+        let leans =
+            LEANING.iter().any(|name| argument_of(query, name).is_some_and(|value| !value.is_empty()));
         let is_uploads = operation == Some(Operation::ListMultipartUploads);
         if self.config.ordered_list == OrderedList::Relax && !leans && !is_uploads {
             return Ok(true);
