@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_BUILD_JOBS ?= $(shell nproc)
 
-.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-gateway bench-config bench-idle bench-route bench-ring bench-balance bench-fresh bench-control drill ci clean
+.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-gateway bench-config bench-idle bench-route bench-ring bench-balance bench-fresh bench-control drill object-storage ci clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -19,7 +19,14 @@ demo: ## start the platform with the sample shop (CHECK=1: try every printed com
 test: ## every test; starts its own NATS and PostgreSQL
 	@scripts/ensure.sh "The test suite" cc python3 venv node npm java maven go php curl git nats postgres pgbouncer iproute faketime openssl
 	@scripts/ensure-cargo.sh cargo-nextest 0.9.143 "it runs the tests, each in a process of its own"
+	@tests/object-storage/ensure.sh >/dev/null
 	cargo nextest run --workspace --locked
+
+S3_SERVER ?=
+object-storage: ## S3 clients through the gateway to S3_SERVER (host:port that takes any key; default: moto, started by it)
+	@scripts/ensure.sh "The test" cc python3 venv openssl
+	cargo build --quiet --locked --package towpath
+	@$$(tests/object-storage/ensure.sh)/bin/python tests/object-storage/proof.py $${CARGO_TARGET_DIR:-target}/debug/towpath $(if $(S3_SERVER),--server $(S3_SERVER))
 
 lint: ## formatting, clippy, documentation, layers, sizes
 	cargo fmt --all --check
