@@ -51,7 +51,7 @@ impl Onward {
             request.record.hide_argument(without_signature);
         }
         if self.config.path_style {
-            self.into_path(request);
+            self.put_into_path(request);
         }
         // A hash that was verified is stated to the upstream too; what came in chunks has none.
         let stated = match request.running().noted::<P, Stated>(plugin) {
@@ -73,7 +73,7 @@ impl Onward {
     }
 
     /// The bucket goes from the host into the path.
-    fn into_path(&self, request: &mut Request<'_>) {
+    fn put_into_path(&self, request: &mut Request<'_>) {
         let host = String::from_utf8_lossy(request.record.host()).into_owned();
         let Some(bucket) = bucket_of_host(&host, &self.config.base_domains) else { return };
         let base = host.get(bucket.len() + 1..).unwrap_or_default().to_owned();

@@ -62,8 +62,11 @@ impl S3Switch {
 
     fn judge(&self, request: &Request<'_>, seen: &Seen<'_>) -> Result<(), S3Error> {
         let Some(operation) = seen.operation else { return Ok(()) };
-        let claimed = claimed_access_key(request.record.uri.query(), request.headers);
-        if let Some(rule) = self.rule(operation, seen.bucket.as_deref(), claimed.as_deref()) {
+        // Verified, if `s3-auth` did that; else whose it says it is.
+        let vars = request.vars();
+        let claimed = || claimed_access_key(request.record.uri.query(), request.headers);
+        let access_key = vars.other("s3_access_key").or_else(claimed);
+        if let Some(rule) = self.rule(operation, seen.bucket.as_deref(), access_key.as_deref()) {
             let message = rule.message.clone();
             let message = message.unwrap_or_else(|| format!("{operation} is switched off here."));
             return Err(S3Error::new(code(rule.code), message));
