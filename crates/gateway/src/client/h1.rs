@@ -28,7 +28,7 @@ enum Next {
     /// Nothing came for a while, and everything is out. So many messages were complete.
     Doze(ClientStream, u64),
     /// Another protocol; these bytes have come already.
-    Tunnel(ClientStream, Bytes, TunnelEnd),
+    Tunnel(ClientStream, Bytes, Box<TunnelEnd>),
     Over,
 }
 
@@ -39,7 +39,7 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut stream: ClientStream) {
         match Box::pin(serve_awake(&conn, stream, heads)).await {
             Next::Doze(quiet, so_far) => (stream, heads) = (quiet, so_far),
             Next::Tunnel(stream, first, end) => {
-                return Box::pin(tunnel::run(&conn.deadline, stream, first, end)).await;
+                return Box::pin(tunnel::run(&conn.deadline, stream, first, *end)).await;
             }
             Next::Over => return,
         }
@@ -133,7 +133,7 @@ async fn finish(conn: &Conn, mut stream: ClientStream, read: Bytes, held: Bytes,
     let end = conn.tunnel.borrow_mut().take();
     if let Some(end) = end {
         let first = if held.is_empty() { read } else { [read, held].concat().into() };
-        return Next::Tunnel(stream, first, end);
+        return Next::Tunnel(stream, first, Box::new(end));
     }
     if ended {
         let _ = stream.shutdown().await;
