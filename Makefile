@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_BUILD_JOBS ?= $(shell nproc)
 
-.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-gateway bench-config bench-idle bench-route bench-ring bench-balance bench-fresh bench-control drill object-storage ci clean
+.PHONY: help demo test check lint deny fuzz soak build bench-proxy bench-gateway bench-config bench-idle bench-route bench-ring bench-balance bench-fresh bench-control drill drill-zones object-storage ci clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -83,6 +83,10 @@ KILLS ?= 50
 bench-control: build ## the control plane: writes beside pgbench, kills, more managers, 1,000 cells (PARTS="load kills"; KILLS=3)
 	@scripts/ensure.sh "The bench" cc python3 nats postgres wrk
 	@KILLS=$(KILLS) python3 bench/control/run.py $${CARGO_TARGET_DIR:-target}/release/towpath $(PARTS)
+
+drill-zones: build ## kill a node and a zone behind a gateway under load: failed requests and time to shift (CHECK=1)
+	@scripts/ensure.sh "The drill" python3
+	@python3 bench/drill/zones.py $${CARGO_TARGET_DIR:-target}/release/towpath
 
 drill: build ## kill each part of a small cluster under load and measure what that costs (PARTS="manager nats"; CHECK=1)
 	@scripts/ensure.sh "The drill" cc python3 nats postgres

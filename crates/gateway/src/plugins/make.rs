@@ -16,6 +16,7 @@ pub(crate) struct Scope<'a> {
 /// The plugin at work.
 pub(crate) fn make(config: &PluginConfig, scope: &Scope<'_>) -> Arc<dyn Plugin> {
     match config {
+        PluginConfig::Acl(config) => Arc::new(work::acl::Acl::new(config)),
         PluginConfig::ApiBreaker(config) => Arc::new(work::api_breaker::ApiBreaker::new(config, scope)),
         PluginConfig::BasicAuth(config) => Arc::new(work::basic_auth::BasicAuth::new(config)),
         PluginConfig::ClientControl(config) => Arc::new(work::client_control::ClientControl::new(config)),
@@ -41,6 +42,9 @@ pub(crate) fn make(config: &PluginConfig, scope: &Scope<'_>) -> Arc<dyn Plugin> 
         }
         PluginConfig::LimitReq(config) => Arc::new(work::limit_req::LimitReq::new(config, scope)),
         PluginConfig::Mocking(config) => Arc::new(work::mocking::Mocking::new(config)),
+        PluginConfig::OpenidConnect(config) => {
+            Arc::new(Arc::new(work::openid_connect::OpenidConnect::new(config, scope)))
+        }
         PluginConfig::ProxyMirror(config) => Arc::new(work::proxy_mirror::ProxyMirror::new(config)),
         PluginConfig::ProxyRewrite(config) => Arc::new(work::proxy_rewrite::ProxyRewrite::new(config)),
         PluginConfig::RealIp(config) => Arc::new(work::real_ip::RealIp::new(config)),

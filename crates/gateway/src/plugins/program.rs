@@ -62,6 +62,7 @@ pub(crate) struct Consumer {
     pub(crate) group: Option<String>,
     /// Its label `custom_id`, which upstreams are told.
     pub(crate) custom_id: Option<String>,
+    pub(crate) labels: std::collections::BTreeMap<String, String>,
     /// Its plugins merged over those of its group.
     pub(crate) plugins: Vec<PluginUse>,
 }

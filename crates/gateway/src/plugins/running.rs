@@ -46,6 +46,8 @@ pub(crate) struct Running {
     pub(crate) rewritten: Rewritten,
     /// Who asks.
     pub(crate) consumer: Option<Arc<Consumer>>,
+    /// Who asks, as a provider of identities knows him: claims.
+    pub(crate) user: Option<serde_json::Value>,
     /// Which of the consumer's credentials.
     pub(crate) credential: Option<Arc<str>>,
     /// Given back when the request has ended, whatever its end.

@@ -17,6 +17,7 @@ pub(super) fn index<'a>(
             name: resolved.name.as_str().to_owned(),
             group: resolved.group.as_ref().map(|id| id.as_str().to_owned()),
             custom_id: resolved.labels.get("custom_id").map(|label| label.0.clone()),
+            labels: resolved.labels.iter().map(|(name, label)| (name.clone(), label.0.clone())).collect(),
             plugins: resolved.plugins.clone(),
         };
         let same = before.by_name.get(&made.name).filter(|known| ***known == made).cloned();

@@ -9,7 +9,7 @@ use super::trial::{Mark, Trials};
 use crate::deadline::Deadline;
 use crate::metrics::WorkerMetrics;
 use crate::settings::UpstreamPoolSettings;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -64,6 +64,8 @@ impl Hasher for IdHasher {
     }
 }
 
+type All = HashMap<PoolKey, Kept, BuildHasherDefault<IdHasher>>;
+
 #[derive(Default)]
 struct Kept {
     h1: Vec<H1Conn>,
@@ -73,11 +75,16 @@ struct Kept {
 /// A kept connection that ends within so long after its last response did not end because it was idle.
 const RECENT_MS: u64 = 1_000;
 
+/// Most endpoints and names for which connections with TLS are kept: names are what clients ask for, as many as they like.
+const MOST_TLS: usize = if cfg!(test) { 2 } else { 2048 };
+
 /// The kept connections.
 pub(crate) struct Pool {
     settings: UpstreamPoolSettings,
     metrics: Arc<WorkerMetrics>,
-    kept: RefCell<HashMap<PoolKey, Kept, BuildHasherDefault<IdHasher>>>,
+    kept: RefCell<All>,
+    /// How many of its keys are for TLS.
+    tls_keys: Cell<usize>,
     openings: Openings,
     trials: Trials,
 }
@@ -89,6 +96,7 @@ impl Pool {
             settings,
             metrics,
             kept: RefCell::default(),
+            tls_keys: Cell::new(0),
             openings: Openings::default(),
             trials: Trials::default(),
         })
@@ -146,11 +154,26 @@ impl Pool {
     /// Keeps a connection whose response has ended, unless `most` are kept already.
     pub(crate) fn put_h1(&self, key: PoolKey, mut conn: H1Conn, most: usize, now_ms: u64) {
         let mut kept = self.kept.borrow_mut();
+        if !self.has_room(&kept, key) {
+            return;
+        }
         let conns = &mut kept.entry(key).or_default().h1;
         if conns.len() < self.settings.idle_per_endpoint.min(most) {
             conn.idle_since_ms = now_ms;
             conns.push(conn);
         }
+    }
+
+    /// Whether connections of this key can be kept; if so they are going to be.
+    fn has_room(&self, kept: &All, key: PoolKey) -> bool {
+        if key.tls == 0 || kept.contains_key(&key) {
+            return true;
+        }
+        let keys = self.tls_keys.get();
+        if keys < MOST_TLS {
+            self.tls_keys.set(keys + 1);
+        }
+        keys < MOST_TLS
     }
 
     /// An HTTP/2 connection with room for another stream.
@@ -184,7 +207,10 @@ impl Pool {
             Err(fault) => Err(fault),
         };
         if let Ok(conn) = &opened {
-            self.kept.borrow_mut().entry(key).or_default().h2.push(conn.clone());
+            let mut kept = self.kept.borrow_mut();
+            if self.has_room(&kept, key) {
+                kept.entry(key).or_default().h2.push(conn.clone());
+            }
         }
         turn.ends(&opened);
         opened
@@ -194,7 +220,8 @@ impl Pool {
     pub(crate) fn sweep(&self, now_ms: u64) {
         let idle_ms = self.settings.idle_ms;
         self.trials.sweep(now_ms);
-        self.kept.borrow_mut().retain(|_, kept| {
+        let mut all = self.kept.borrow_mut();
+        all.retain(|_, kept| {
             kept.h1.retain_mut(|conn| {
                 now_ms.saturating_sub(conn.idle_since_ms) <= idle_ms.min(conn.idle_limit_ms)
                     && conn.is_quiet()
@@ -202,6 +229,7 @@ impl Pool {
             kept.h2.retain(|conn| conn.is_open() && (conn.streams() > 0 || conn.idle_ms(now_ms) <= idle_ms));
             !kept.h1.is_empty() || !kept.h2.is_empty()
         });
+        self.tls_keys.set(all.keys().filter(|key| key.tls != 0).count());
     }
 
     /// Opens a connection to an endpoint before the deadline.
@@ -273,6 +301,26 @@ mod tests {
             tokio::task::yield_now().await;
         }
         (pool, key)
+    }
+
+    #[tokio::test]
+    async fn names_that_clients_make_up_keep_no_more_connections_than_there_is_room() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (pool, instance) = (pool(), InstanceId::mint(1, [0; 10]));
+        let put = async |tls| {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let key = PoolKey { instance, start: 1, tls };
+            pool.put_h1(key, H1Conn::new(UpstreamStream::Tcp(stream)), usize::MAX, 0);
+        };
+        for tls in [0, 1, 3, 5, 7, 1] {
+            put(tls).await;
+        }
+        let kept = |tls| {
+            pool.kept.borrow().get(&PoolKey { instance, start: 1, tls }).map_or(0, |kept| kept.h1.len())
+        };
+        assert_eq!([0, 1, 3, 5, 7].map(kept), [1, 2, 1, 0, 0]);
+        pool.sweep(u64::MAX);
+        assert_eq!((pool.tls_keys.get(), pool.kept.borrow().len()), (0, 0));
     }
 
     fn is_next(pool: &Pool, key: PoolKey, deadline: &Deadline) -> bool {

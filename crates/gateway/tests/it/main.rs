@@ -24,6 +24,7 @@ mod heads;
 mod lanes;
 mod limits;
 mod names;
+mod openid;
 mod plugins;
 mod retries;
 mod s3;

@@ -143,6 +143,7 @@ macro_rules! optional {
 }
 
 registry! {
+    acl => Acl, "acl", 2410;
     api_breaker => ApiBreaker, "api-breaker", 1005;
     basic_auth => BasicAuth, "basic-auth", 2520, credential: Credential;
     client_control => ClientControl, "client-control", 22000;
@@ -162,6 +163,7 @@ registry! {
     limit_count => LimitCount, "limit-count", 1002, metadata: Metadata;
     limit_req => LimitReq, "limit-req", 1001;
     mocking => Mocking, "mocking", 10900;
+    openid_connect => OpenidConnect, "openid-connect", 2599;
     proxy_mirror => ProxyMirror, "proxy-mirror", 1010;
     proxy_rewrite => ProxyRewrite, "proxy-rewrite", 1008;
     real_ip => RealIp, "real-ip", 23000;

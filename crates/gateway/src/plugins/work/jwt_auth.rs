@@ -22,15 +22,16 @@ pub(in crate::plugins) struct JwtAuth {
 }
 
 /// A token taken apart.
-struct Token<'a> {
-    signed: &'a str,
-    algorithm: String,
-    claims: Value,
-    signature: Vec<u8>,
+pub(super) struct Token<'a> {
+    pub(super) signed: &'a str,
+    pub(super) algorithm: String,
+    pub(super) key_id: Option<String>,
+    pub(super) claims: Value,
+    pub(super) signature: Vec<u8>,
 }
 
 impl<'a> Token<'a> {
-    fn read(text: &'a str) -> Option<Self> {
+    pub(super) fn read(text: &'a str) -> Option<Self> {
         let (signed, signature) = text.rsplit_once('.')?;
         let (head, claims) = signed.split_once('.')?;
         let part = |text: &str| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok();
@@ -38,6 +39,7 @@ impl<'a> Token<'a> {
         Some(Self {
             signed,
             algorithm: head.get("alg")?.as_str()?.to_owned(),
+            key_id: head.get("kid").and_then(Value::as_str).map(str::to_owned),
             claims: serde_json::from_slice(&part(claims)?).ok()?,
             signature: part(signature)?,
         })
@@ -79,7 +81,7 @@ fn is_signed(token: &Token<'_>, credential: &Credential) -> bool {
 }
 
 /// The key inside of a SubjectPublicKeyInfo (RFC 5280, 4.1): its second member, a bit string.
-fn key_of(info: &[u8]) -> Option<&[u8]> {
+pub(super) fn key_of(info: &[u8]) -> Option<&[u8]> {
     let (_, inner, _) = der(info)?;
     let (_, _, rest) = der(inner)?;
     let (tag, bits, _) = der(rest)?;

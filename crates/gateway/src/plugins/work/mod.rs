@@ -1,5 +1,6 @@
 //! The plugins, one file each.
 
+pub(super) mod acl;
 pub(super) mod api_breaker;
 mod auth;
 pub(super) mod basic_auth;
@@ -23,6 +24,7 @@ pub(super) mod limit_count;
 mod limit_key;
 pub(super) mod limit_req;
 pub(super) mod mocking;
+pub(super) mod openid_connect;
 mod outbound;
 pub(super) mod proxy_mirror;
 pub(super) mod proxy_rewrite;
