@@ -100,6 +100,8 @@ struct Account {
     window: u64,
     ends_ms: u64,
     granted: Vec<Granted>,
+    /// Of this window, what gateways had that have begun anew since.
+    lost: u64,
 }
 
 #[derive(Debug)]
@@ -141,6 +143,7 @@ impl Ledger {
             Sort::Window(_) => (account.ends_ms, ask.window == account.window || ask.window == 0),
             Sort::Places => (now_ms.saturating_add(HOLD_MS), true),
         };
+        account.note_start(gateway, ask);
         let others = account.others(gateway);
         let full = account.granted.len() >= HOLDERS;
         let known = account.granted.iter_mut().find(|granted| granted.gateway == gateway);
@@ -191,13 +194,14 @@ impl Account {
             Sort::Window(length) => (fresh, now_ms.saturating_add(length)),
             Sort::Places => (0, u64::MAX),
         };
-        Self { opened_ms: now_ms, window, ends_ms, granted: Vec::new() }
+        Self { opened_ms: now_ms, window, ends_ms, granted: Vec::new(), lost: 0 }
     }
 
     fn expire(&mut self, now_ms: u64, sort: Sort, fresh: u64) {
         match sort {
             Sort::Window(length) if now_ms >= self.ends_ms => {
                 self.granted.clear();
+                self.lost = 0;
                 (self.opened_ms, self.window) = (now_ms, fresh);
                 self.ends_ms = now_ms.saturating_add(length);
             }
@@ -206,9 +210,19 @@ impl Account {
         }
     }
 
+    /// A gateway that knows no window of its owner's has been started again, or thinks that the window is over: what it had is
+    /// used up as far as anybody can tell.
+    fn note_start(&mut self, gateway: u128, ask: &Ask) {
+        if matches!(ask.sort, Sort::Window(_)) && ask.window == 0 {
+            let before = self.granted.iter().position(|granted| granted.gateway == gateway);
+            let before = before.map(|at| self.granted.swap_remove(at).total);
+            self.lost = self.lost.saturating_add(before.unwrap_or_default());
+        }
+    }
+
     fn others(&self, gateway: u128) -> u64 {
         let others = self.granted.iter().filter(|granted| granted.gateway != gateway);
-        others.fold(0, |sum, granted| sum.saturating_add(granted.total))
+        others.fold(self.lost, |sum, granted| sum.saturating_add(granted.total))
     }
 }
 
@@ -259,6 +273,25 @@ mod tests {
         let next = ledger.ask(10_600, 2, &window(3, 9), crowd, 4).unwrap();
         assert_eq!((next.window, next.left_ms, next.total), (4, 60_000, 3), "the next window");
         assert_eq!(ledger.ask(12_100, 2, &window(3, 9), crowd, 5).unwrap().total, 9);
+    }
+
+    #[test]
+    fn a_gateway_that_starts_again_gets_nothing_for_a_second_time() {
+        let mut ledger = Ledger::new(10);
+        let window = |have, want, window| Ask {
+            sort: Sort::Window(60_000),
+            window,
+            need: 10,
+            left_ms: 60_000,
+            ..ask(have, want)
+        };
+        let first = ledger.ask(9_000, 1, &window(0, 7, 0), OLD, 5).unwrap();
+        assert_eq!((first.total, first.window), (7, 5));
+        assert_eq!(ledger.ask(9_001, 1, &window(7, 8, 5), OLD, 6).unwrap().total, 8);
+        let again = ledger.ask(9_002, 1, &window(0, 10, 0), OLD, 7).unwrap();
+        assert_eq!((again.total, again.free), (2, 0));
+        assert_eq!(ledger.ask(9_003, 2, &window(0, 1, 0), OLD, 8).unwrap().total, 0);
+        assert_eq!(ledger.ask(69_000, 1, &window(0, 10, 0), OLD, 9).unwrap().total, 10, "the next window");
     }
 
     #[test]
