@@ -6,6 +6,7 @@ use crate::artifact::Artifacts;
 use crate::board::Board;
 use crate::build::BuildLauncher;
 use crate::commands::Commands;
+use crate::desired::{Desired, Known};
 use crate::disk_limit::Looks;
 use crate::driver::Driver;
 use crate::driver::process::ProcessDriver;
@@ -21,7 +22,7 @@ use crate::sample::{HostSampler, total_memory};
 use crate::secrets::Secrets;
 use crate::staging::{Stager, StagingSeam};
 use crate::supervisor::{Context, Supervisors};
-use crate::sync::load_desired;
+use crate::sync::{Asking, load_desired};
 use crate::users::{self, Users};
 use crate::{BlobClient, CellError, CellSettings, disk};
 use nix::fcntl::Flock;
@@ -357,6 +358,7 @@ impl Syncer {
         let interval = self.supervisors.context().settings.sync_interval;
         let (mut at_least, mut pause) = (Revision(0), Duration::ZERO);
         let (mut retry, mut in_vain) = (RETRY, 0);
+        let mut known = Known::default();
         loop {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -371,11 +373,16 @@ impl Syncer {
                 },
             }
             let epoch = self.supervisors.context().ledger.read(|ledger| ledger.desired.epoch);
-            match load_desired(&*self.bus, self.cell, self.incarnation, at_least, epoch, self.token).await {
-                Ok((desired, told)) => {
+            let (cell, incarnation, token) = (self.cell, self.incarnation, self.token);
+            let asking = Asking { cell, incarnation, epoch, token, known: &known };
+            match load_desired(&*self.bus, &asking, at_least).await {
+                Ok((desired, stamps, told)) => {
                     let is_behind = desired.revision < at_least;
                     in_vain = 0;
-                    self.accept(desired, told).await;
+                    let next = Known::of(&desired, stamps);
+                    if self.accept(desired, told).await {
+                        known = next;
+                    }
                     // A manager that lost its memory never gets there: asked ever more seldom.
                     pause = if is_behind { retry } else { interval };
                     retry = if is_behind { (retry * 2).min(interval) } else { RETRY };
@@ -399,11 +406,12 @@ impl Syncer {
         self.supervisors.context().ledger.read(|ledger| poke.epoch < ledger.desired.epoch)
     }
 
-    async fn accept(&self, desired: crate::desired::Desired, told: crate::secrets::Told) {
+    /// Obeys a set, unless it is older than what was obeyed; says whether it does.
+    async fn accept(&self, desired: Desired, told: crate::secrets::Told) -> bool {
         let context = self.supervisors.context();
         if !context.ledger.read(|ledger| ledger.desired.yields_to(&desired)) {
             tracing::warn!(epoch = desired.epoch, revision = %desired.revision, "a stale desired set was refused");
-            return;
+            return false;
         }
         let is_new = context.ledger.read(|ledger| ledger.desired != desired);
         let wanted = desired.instances.iter().map(|spec| spec.instance).collect();
@@ -424,6 +432,7 @@ impl Syncer {
             let wanted: HashSet<_> = desired.instances.iter().map(|spec| spec.artifact).collect();
             context.artifacts.collect(&wanted).await;
         }
+        true
     }
 }
 

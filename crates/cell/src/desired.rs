@@ -1,8 +1,9 @@
 //! What this cell should run, with the version of that wish.
 
 use serde::{Deserialize, Serialize};
-use towpath_types::Revision;
-use towpath_wire::cell::{InstanceSpec, SyncPage};
+use std::collections::BTreeMap;
+use towpath_types::{InstanceId, Revision};
+use towpath_wire::cell::{InstanceSpec, Stamps, SyncPage};
 
 /// A complete answer of a manager.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -22,10 +23,30 @@ impl Desired {
     }
 }
 
+/// What was obeyed last, to be asked for no more than what has changed since. Not kept over a restart: the first answer tells
+/// all.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// Stamps of the specs.
+    pub(crate) stamps: Stamps,
+    /// The specs.
+    pub(crate) specs: BTreeMap<InstanceId, InstanceSpec>,
+}
+
+impl Known {
+    /// After this set was obeyed.
+    pub(crate) fn of(desired: &Desired, stamps: Stamps) -> Self {
+        let stamped = desired.instances.iter().filter(|spec| stamps.contains_key(&spec.instance));
+        let specs = stamped.map(|spec| (spec.instance, spec.clone())).collect();
+        Self { stamps, specs }
+    }
+}
+
 /// Puts the pages of one answer together.
 #[derive(Debug, Default)]
 pub(crate) struct Gatherer {
     whole: Option<Desired>,
+    stamps: Stamps,
 }
 
 /// What a page means.
@@ -33,15 +54,17 @@ pub(crate) struct Gatherer {
 pub(crate) enum Gathered {
     /// Ask for the page at this cursor.
     More(String),
-    /// It is complete.
-    Whole(Desired),
+    /// It is complete, with the stamps of its specs.
+    Whole(Desired, Stamps),
+    /// It keeps what is not known here: all has to be told.
+    Unknown,
     /// It was read at another time than the pages before: begin anew.
     Mixed,
 }
 
 impl Gatherer {
-    /// Takes the next page.
-    pub(crate) fn take(&mut self, page: SyncPage) -> Gathered {
+    /// Takes the next page of an answer to one who knows this.
+    pub(crate) fn take(&mut self, page: SyncPage, known: &Known) -> Gathered {
         let mut whole = match self.whole.take() {
             Some(before) if before.epoch != page.epoch || before.revision != page.revision => {
                 return Gathered::Mixed;
@@ -50,12 +73,23 @@ impl Gatherer {
             None => Desired { epoch: page.epoch, revision: page.revision, instances: Vec::new() },
         };
         whole.instances.extend(page.instances);
+        self.stamps.extend(page.stamps);
+        for instance in page.kept {
+            let (Some(spec), Some(stamp)) = (known.specs.get(&instance), known.stamps.get(&instance)) else {
+                return Gathered::Unknown;
+            };
+            whole.instances.push(spec.clone());
+            self.stamps.insert(instance, *stamp);
+        }
         match page.next {
             Some(cursor) => {
                 self.whole = Some(whole);
                 Gathered::More(cursor)
             }
-            None => Gathered::Whole(whole),
+            None => {
+                whole.instances.sort_by_key(|spec| spec.instance);
+                Gathered::Whole(whole, std::mem::take(&mut self.stamps))
+            }
         }
     }
 }
@@ -86,11 +120,41 @@ mod tests {
             next: next.map(str::to_owned),
             parcel: None,
             withheld: Default::default(),
+            kept: Vec::new(),
+            stamps: Stamps::new(),
         };
-        let mut gatherer = Gatherer::default();
-        assert_eq!(gatherer.take(page(1, Some("a"))), Gathered::More("a".into()));
-        assert_eq!(gatherer.take(page(2, None)), Gathered::Mixed);
-        assert_eq!(gatherer.take(page(2, Some("a"))), Gathered::More("a".into()));
-        assert_eq!(gatherer.take(page(2, None)), Gathered::Whole(desired(1, 2)));
+        let (mut gatherer, known) = (Gatherer::default(), Known::default());
+        assert_eq!(gatherer.take(page(1, Some("a")), &known), Gathered::More("a".into()));
+        assert_eq!(gatherer.take(page(2, None), &known), Gathered::Mixed);
+        assert_eq!(gatherer.take(page(2, Some("a")), &known), Gathered::More("a".into()));
+        assert_eq!(gatherer.take(page(2, None), &known), Gathered::Whole(desired(1, 2), Stamps::new()));
+    }
+
+    #[test]
+    fn what_is_kept_is_taken_from_what_is_known_and_nothing_else() {
+        use crate::plan::tests::spec;
+        let page =
+            |instances: Vec<InstanceSpec>, kept: Vec<InstanceId>, stamps: &[(InstanceId, u64)]| SyncPage {
+                epoch: 1,
+                revision: Revision(5),
+                instances,
+                next: None,
+                parcel: None,
+                withheld: Default::default(),
+                kept,
+                stamps: stamps.iter().copied().collect(),
+            };
+        let (a, b, c) = (spec(1), spec(2), spec(3));
+        let all = page(vec![a.clone(), b.clone(), c.clone()], vec![], &[(a.instance, 1), (b.instance, 2)]);
+        let Gathered::Whole(whole, stamps) = Gatherer::default().take(all, &Known::default()) else {
+            panic!()
+        };
+        let known = Known::of(&whole, stamps);
+        // One is kept, one has gone, and one without a stamp is told again.
+        let next = page(vec![c.clone()], vec![a.instance], &[]);
+        let Gathered::Whole(whole, stamps) = Gatherer::default().take(next, &known) else { panic!() };
+        assert_eq!((whole.instances, stamps), (vec![a.clone(), c.clone()], [(a.instance, 1)].into()));
+        let odd = page(vec![], vec![c.instance], &[]);
+        assert_eq!(Gatherer::default().take(odd, &known), Gathered::Unknown);
     }
 }

@@ -1,13 +1,13 @@
 //! Pulling what should run from a manager.
 
-use crate::desired::{Desired, Gathered, Gatherer};
+use crate::desired::{Desired, Gathered, Gatherer, Known};
 use crate::secrets::Told;
 use bytes::Bytes;
 use std::time::Duration;
 use towpath_bus::{Bus, BusError};
 use towpath_secrets::{ParcelError, Recipient};
 use towpath_types::{CellId, Incarnation, Revision};
-use towpath_wire::cell::{SyncPage, SyncRequest};
+use towpath_wire::cell::{Stamps, SyncPage, SyncRequest};
 use towpath_wire::{DecodeError, subject};
 
 /// Longest wait for a page.
@@ -34,22 +34,41 @@ pub(crate) enum SyncError {
     Restless,
 }
 
-/// Pulls all pages of one revision, which is `at_least` this one if the manager can give it, with what it says of secrets.
-/// `epoch`: the highest that was obeyed. `token`: SHA-256 of the cells' token.
+/// Who asks, and what it has obeyed.
+pub(crate) struct Asking<'a> {
+    pub(crate) cell: CellId,
+    pub(crate) incarnation: Incarnation,
+    /// The highest epoch that was obeyed.
+    pub(crate) epoch: u64,
+    /// SHA-256 of the cells' token.
+    pub(crate) token: towpath_types::Digest,
+    /// The set that was obeyed last.
+    pub(crate) known: &'a Known,
+}
+
+/// Pulls all pages of one revision, which is `at_least` this one if the manager can give it, with the stamps of the specs and what
+/// it says of secrets.
 pub(crate) async fn load_desired(
     bus: &dyn Bus,
-    cell: CellId,
-    incarnation: Incarnation,
+    asking: &Asking<'_>,
     at_least: Revision,
-    epoch: u64,
-    token: towpath_types::Digest,
-) -> Result<(Desired, Told), SyncError> {
+) -> Result<(Desired, Stamps, Told), SyncError> {
+    let nothing = Known::default();
+    let mut known = asking.known;
     for _ in 0..TRIES {
         let (mut gatherer, mut cursor, mut told) = (Gatherer::default(), None, Told::default());
         for _ in 0..PAGES {
-            let mut request = SyncRequest { cell, incarnation, cursor, at_least, epoch, proof: None };
+            let mut request = SyncRequest {
+                cell: asking.cell,
+                incarnation: asking.incarnation,
+                cursor,
+                at_least,
+                epoch: asking.epoch,
+                proof: None,
+                known: known.stamps.clone(),
+            };
             let who = request.who();
-            let recipient = Recipient::new(token)?;
+            let recipient = Recipient::new(asking.token)?;
             request.proof = Some(recipient.proof(&who));
             let payload = Bytes::from(towpath_wire::encode(&request));
             let answer = bus.request(subject::CELL_SYNC, payload, PAGE_TIMEOUT).await?;
@@ -58,10 +77,14 @@ pub(crate) async fn load_desired(
                 told.add(&recipient.open(&who, &parcel)?).map_err(|_| ParcelError::Refused)?;
             }
             told.withheld.append(&mut page.withheld);
-            match gatherer.take(page) {
+            match gatherer.take(page, known) {
                 Gathered::More(next) => cursor = Some(next),
-                Gathered::Whole(desired) => return Ok((desired, told)),
+                Gathered::Whole(desired, stamps) => return Ok((desired, stamps, told)),
                 Gathered::Mixed => break,
+                Gathered::Unknown => {
+                    known = &nothing;
+                    break;
+                }
             }
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use towpath_bus::{BusError, BusState, Message, Subscription};
 use towpath_telemetry::SeldomHere;
+use towpath_types::Revision;
 use towpath_wire::cell::{CellAnnounce, InstanceState};
 use towpath_wire::gateway::GatewayReport;
 use towpath_wire::{WireMessage, decode, subject};
@@ -85,7 +86,8 @@ async fn hear_cell(core: &Core, mailboxes: &Mailboxes, message: &Message) {
     let Some(announce) = read::<CellAnnounce>(message) else { return };
     let (cell, leaving) = (announce.cell, announce.leaving);
     let missed = core.cache.cell_changed(cell).filter(|changed| announce.desired < *changed);
-    if let Some(revision) = missed.filter(|_| !leaving && core.fence().is_some()) {
+    let due = |revision: &Revision| core.fence().is_some() && core.pokes.is_due(cell, *revision);
+    if let Some(revision) = missed.filter(|_| !leaving).filter(due) {
         crate::reconcile::group::poke(core, cell, revision).await;
     }
     let change = core.soft.hear_cell(announce);

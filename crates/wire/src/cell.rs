@@ -158,7 +158,14 @@ pub struct SyncRequest {
     /// are told of no instance with secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
+    /// What it has of the set that it obeyed last: by instance the stamp that a manager told with its spec. Of these it need not
+    /// be told again what has not changed.
+    #[serde(default, skip_serializing_if = "Stamps::is_empty")]
+    pub known: Stamps,
 }
+
+/// By instance, what tells its specs apart: equal stamps, equal specs. Made by managers, and for cells a mere number.
+pub type Stamps = BTreeMap<InstanceId, u64>;
 
 impl SyncRequest {
     /// Who asks, as the proof says it.
@@ -188,6 +195,12 @@ pub struct SyncPage {
     /// in `instances` does not fit into a message, so no cell was ever told of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub withheld: BTreeMap<InstanceId, String>,
+    /// Instances of the set whose specs are as the cell knows them, by the stamps in its request. They are not in `instances`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<InstanceId>,
+    /// Stamps of instances in `instances`. Those with secrets have none: they are told in full each time.
+    #[serde(default, skip_serializing_if = "Stamps::is_empty")]
+    pub stamps: Stamps,
 }
 
 /// One instance that a cell should run.

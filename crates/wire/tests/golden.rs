@@ -18,8 +18,8 @@ use towpath_types::{
     ManagerId, Millis, OperationId, Place, Revision, SpaceRef,
 };
 use towpath_wire::cell::{
-    CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState, SyncPage,
-    SyncRequest,
+    CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState, Stamps,
+    SyncPage, SyncRequest,
 };
 use towpath_wire::gateway::{
     ExplainRequest, ExplainedEndpoint, Explanation, GatewayDelta, GatewayReport, Heard, Item, ItemKey,
@@ -120,6 +120,26 @@ fn env() -> BTreeMap<String, String> {
     BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())])
 }
 
+fn spec() -> InstanceSpec {
+    InstanceSpec {
+        instance: instance(),
+        app: app(),
+        lane: LaneName::base(),
+        ordinal: 0,
+        release: digest(1),
+        artifact: digest(2),
+        artifact_bytes: 1000,
+        command: "python3 app.py".into(),
+        env: env(),
+        secrets: Default::default(),
+        limits: Limits { memory: Some(ByteSize::mib(256)), ..Limits::default() },
+        health: HealthCheck::default(),
+        protocol: Protocol::Http1,
+        grace: Millis::secs(10),
+        wanted: Wanted::Run,
+    }
+}
+
 #[test]
 fn cell_messages() {
     let report = InstanceReport {
@@ -172,34 +192,49 @@ fn cell_messages() {
             at_least: Revision(12),
             epoch: 3,
             proof: None,
+            known: Stamps::new(),
         },
     );
-    let spec = InstanceSpec {
-        instance: instance(),
-        app: app(),
-        lane: LaneName::base(),
-        ordinal: 0,
-        release: digest(1),
-        artifact: digest(2),
-        artifact_bytes: 1000,
-        command: "python3 app.py".into(),
-        env: env(),
-        secrets: Default::default(),
-        limits: Limits { memory: Some(ByteSize::mib(256)), ..Limits::default() },
-        health: HealthCheck::default(),
-        protocol: Protocol::Http1,
-        grace: Millis::secs(10),
-        wanted: Wanted::Run,
-    };
     check(
         "cell.sync_page",
         &SyncPage {
             epoch: 1,
             revision: Revision(12),
-            instances: vec![spec],
+            instances: vec![spec()],
             next: None,
             parcel: None,
             withheld: BTreeMap::new(),
+            kept: Vec::new(),
+            stamps: Stamps::new(),
+        },
+    );
+}
+
+#[test]
+fn what_cells_have_already() {
+    check(
+        "cell.sync_request.known",
+        &SyncRequest {
+            cell: cell(),
+            incarnation: Incarnation(9),
+            cursor: None,
+            at_least: Revision(12),
+            epoch: 3,
+            proof: None,
+            known: [(instance(), 7)].into(),
+        },
+    );
+    check(
+        "cell.sync_page.kept",
+        &SyncPage {
+            epoch: 1,
+            revision: Revision(12),
+            instances: Vec::new(),
+            next: None,
+            parcel: None,
+            withheld: BTreeMap::new(),
+            kept: vec![instance()],
+            stamps: [(instance(), 7)].into(),
         },
     );
 }

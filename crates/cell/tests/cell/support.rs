@@ -331,6 +331,8 @@ async fn spawn_manager(bus: &Arc<MemoryBus>, wish: &Arc<Mutex<Wish>>, tasks: &mu
                 next: (to < wish.instances.len()).then(|| to.to_string()),
                 parcel: None,
                 withheld: BTreeMap::new(),
+                kept: Vec::new(),
+                stamps: BTreeMap::new(),
             };
             bus.publish(&message.reply.unwrap(), towpath_wire::encode(&page).into()).await.unwrap();
         }

@@ -44,6 +44,8 @@ fn want(dir: &Path, revision: u64, instances: Vec<InstanceSpec>) {
         next: None,
         parcel: None,
         withheld: BTreeMap::new(),
+        kept: Vec::new(),
+        stamps: BTreeMap::new(),
     };
     std::fs::write(dir.join("new"), serde_json::to_vec(&page).unwrap()).unwrap();
     std::fs::rename(dir.join("new"), dir.join("desired.json")).unwrap();

@@ -2,4 +2,6 @@
 
 mod epoch;
 mod secrets;
+mod stamp;
 pub(crate) mod sync;
+mod waiting;

@@ -1,8 +1,11 @@
 //! Answers cells that ask what they should run.
 //!
-//! A cell stops whatever is not in the answer, so nothing is answered before the cache holds a whole state.
+//! A cell stops whatever is not in the answer, so nothing is answered before the cache holds a whole state. What it says that it
+//! has already, as it is to be, is named and not told again.
 
 use super::secrets::{self, WithSecrets};
+use super::stamp::find_stamp;
+use super::waiting::{Asked, Waiting};
 use crate::core::Core;
 use crate::core::cache::{CachedGroup, CellInstance};
 use crate::core::keys::GroupRef;
@@ -13,7 +16,7 @@ use tokio::task::JoinSet;
 use towpath_bus::{BusError, MAX_PAYLOAD, Message};
 use towpath_telemetry::SeldomHere;
 use towpath_types::{InstanceId, Revision};
-use towpath_wire::cell::{InstanceSpec, SyncPage, SyncRequest};
+use towpath_wire::cell::{InstanceSpec, Stamps, SyncPage, SyncRequest};
 use towpath_wire::{decode, encode, subject};
 
 /// Largest page in bytes.
@@ -30,14 +33,17 @@ pub(crate) async fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(
     let mut requests = core.bus.subscribe_queue(subject::CELL_SYNC, subject::MANAGERS).await?;
     let core = core.clone();
     tasks.spawn(async move {
-        let mut answering = JoinSet::new();
+        let (mut waiting, mut answering) = (Waiting::default(), JoinSet::new());
         loop {
+            while answering.len() < AT_ONCE
+                && let Some(Asked { request, reply }) = waiting.next()
+            {
+                let core = core.clone();
+                answering.spawn(async move { answer(&core, request, &reply).await });
+            }
             tokio::select! {
-                request = requests.next(), if answering.len() < AT_ONCE => match request {
-                    Some(request) => {
-                        let core = core.clone();
-                        answering.spawn(async move { answer(&core, request).await });
-                    }
+                message = requests.next() => match message {
+                    Some(message) => read(message).into_iter().for_each(|asked| waiting.add(asked)),
                     None => return,
                 },
                 Some(_) = answering.join_next() => {}
@@ -48,18 +54,21 @@ pub(crate) async fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(
     Ok(())
 }
 
-async fn answer(core: &Core, message: Message) {
-    let Some(reply) = message.reply else { return };
-    let request: SyncRequest = match decode(&message.payload) {
-        Ok(request) => request,
+fn read(message: Message) -> Option<Asked> {
+    let reply = message.reply?;
+    match decode(&message.payload) {
+        Ok(request) => Some(Asked { request, reply }),
         Err(error) => {
             static TOLD: SeldomHere = SeldomHere::new();
             if let Some(more) = TOLD.now() {
                 tracing::warn!(%error, "ignored a cell's request{more}");
             }
-            return;
+            None
         }
-    };
+    }
+}
+
+async fn answer(core: &Core, request: SyncRequest, reply: &str) {
     let whole = *core.cache_loaded().borrow() && core.cache.all_groups_readable();
     if !whole || !core.wait_cache(request.at_least, WAIT).await {
         tracing::debug!(cell = %request.cell, "not up to date yet; the cell will ask again");
@@ -75,7 +84,7 @@ async fn answer(core: &Core, message: Message) {
         tracing::debug!(cell = %request.cell, "another manager has the keys; the cell will ask again");
         return;
     };
-    match core.bus.publish(&reply, page.into()).await {
+    match core.bus.publish(reply, page.into()).await {
         Err(error @ BusError::TooLarge(_)) => {
             tracing::error!(cell = %request.cell, %error, "a cell cannot be told what it should run");
         }
@@ -142,12 +151,19 @@ fn find_page(
         next: None,
         parcel: None,
         withheld: BTreeMap::new(),
+        kept: Vec::new(),
+        stamps: Stamps::new(),
     };
     let (mut bytes, mut last, mut with_secrets) = (0, None, Vec::new());
     let mut cut = !whole;
-    for CellInstance { instance, group, name, at, .. } in found {
+    for found in found {
+        let stamp = find_stamp(&found);
+        let CellInstance { instance, group, name, at } = found;
         let name = GroupRef::clone(&name);
-        if let Some(why) = withheld.get(&instance) {
+        let is_known = stamp.is_some() && request.known.get(&instance) == stamp.as_ref();
+        if is_known && !withheld.contains_key(&instance) {
+            page.kept.push(instance);
+        } else if let Some(why) = withheld.get(&instance) {
             page.withheld.insert(instance, why.clone());
         } else if let Some(spec) = find_instance(instance, &group, &name, at) {
             bytes += serde_json::to_vec(&spec).map_or(0, |text| text.len());
@@ -160,6 +176,7 @@ fn find_page(
                 with_secrets.push(WithSecrets { instance, group, name });
             }
             page.instances.push(spec);
+            page.stamps.extend(stamp.map(|stamp| (instance, stamp)));
         }
         last = Some(instance);
     }

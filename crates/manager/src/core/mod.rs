@@ -15,6 +15,7 @@ pub mod members;
 pub mod outcome;
 pub mod ownership;
 pub mod placing;
+pub(crate) mod pokes;
 pub mod refusals;
 mod routing_view;
 pub(crate) mod shares;
@@ -76,6 +77,8 @@ pub struct Core {
     pub vault: crate::vault::Vault,
     /// Room that plans have taken.
     pub(crate) placing: PlacingLedger,
+    /// What cells were told lately.
+    pub(crate) pokes: pokes::Pokes,
     standing: watch::Sender<Option<Standing>>,
     api_address: OnceLock<SocketAddr>,
     /// How much there is to do.
@@ -122,6 +125,7 @@ impl Core {
             members: Members::default(),
             vault,
             placing,
+            pokes: pokes::Pokes::default(),
             clock,
             cache: Cache::default(),
             standing: watch::Sender::new(None),

@@ -3,11 +3,26 @@
 use super::Core;
 use super::cache::CachedGroup;
 use super::keys::GroupRef;
+use super::soft::InstanceNews;
 use std::time::Duration;
 use towpath_plan::rollout::find_version;
 use towpath_types::spec::{InstanceVersion, RolloutPhase, Wanted};
 use towpath_types::{CellId, ErrorCode, Generation, InstanceId};
 use towpath_wire::cell::InstanceState;
+
+/// From so many instances on, what is heard of a group is gathered for a while before it is looked at.
+const LARGE: usize = 50;
+/// That while, for each instance.
+const NEWS_PAUSE: Duration = Duration::from_micros(500);
+/// The longest.
+const NEWS_PAUSE_MOST: Duration = Duration::from_secs(1);
+
+/// How long news of a group of so many instances are gathered; `None` = not at all. A look costs as much as the group is large,
+/// and a thousand cells speak each on its own.
+pub(crate) fn news_pause(instances: usize) -> Option<Duration> {
+    let pause = NEWS_PAUSE.saturating_mul(u32::try_from(instances).unwrap_or(u32::MAX));
+    (instances >= LARGE).then(|| pause.min(NEWS_PAUSE_MOST))
+}
 
 /// What is waited for: made right after the change was committed and seen by the cache.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,6 +119,9 @@ impl Core {
                 _ = soft.changed() => {}
                 () = tokio::time::sleep_until(end) => return GroupOutcome::TimedOut { last: now },
             }
+            if let Some(pause) = news_pause(group.status.assignments.len()) {
+                tokio::time::sleep_until(end.min(tokio::time::Instant::now() + pause)).await;
+            }
             told = Some(now);
         }
     }
@@ -115,12 +133,9 @@ impl Core {
         let version = goal.version.or(if gave_up { status.good } else { status.target });
         let (new, old): (Vec<_>, Vec<_>) =
             status.assignments.iter().partition(|a| Some(a.version) == version && a.wanted == Wanted::Run);
-        let ready = self
-            .soft
-            .instances(new.iter().map(|assignment| assignment.instance))
-            .iter()
-            .filter(|heard| heard.report.state == InstanceState::Ready && heard.heard)
-            .count();
+        let ids = new.iter().map(|assignment| assignment.instance);
+        let is_ready = |news: InstanceNews<'_>| news.report.state == InstanceState::Ready && news.heard;
+        let ready = self.soft.read_instances(ids, is_ready).into_iter().filter(|ready| *ready).count();
         GroupProgress {
             phase: status.phase,
             ready: u32::try_from(ready).unwrap_or(u32::MAX),

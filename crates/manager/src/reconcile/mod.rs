@@ -5,23 +5,16 @@ pub mod group;
 
 use crate::core::Core;
 use crate::core::keys::GroupRef;
+use crate::core::outcome::news_pause;
 use crate::mailbox::MailboxSet;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::task::JoinSet;
 use towpath_bus::{BusError, Subscription};
 use towpath_telemetry::SeldomHere;
 use towpath_types::CellId;
 use towpath_wire::manager::{Activate, MAX_HOPS};
 use towpath_wire::{decode, encode, subject};
-
-/// From so many instances on, a group waits a while for more news.
-const LARGE: usize = 50;
-/// That while, for each instance.
-const NEWS_PAUSE: Duration = Duration::from_micros(500);
-/// The longest.
-const NEWS_PAUSE_MOST: Duration = Duration::from_secs(1);
 
 /// The mailboxes of all reconciled kinds.
 #[derive(Debug, Default)]
@@ -43,15 +36,13 @@ impl Mailboxes {
         self.cells.activate(cell);
     }
 
-    /// Has a group looked at since something was heard of its instances. A large one waits for more of it: a look costs as much
-    /// as the group is large, and a thousand cells speak each on its own.
+    /// Has a group looked at since something was heard of its instances. A large one waits for more of it.
     pub fn activate_for_news(&self, core: &Core, group: GroupRef) {
         let size = core.cache.group(&group).map_or(0, |cached| cached.status.assignments.len());
-        if size < LARGE {
-            return self.groups.activate(group);
+        match news_pause(size) {
+            Some(pause) => self.groups.activate_after(group, pause),
+            None => self.groups.activate(group),
         }
-        let pause = NEWS_PAUSE.saturating_mul(u32::try_from(size).unwrap_or(u32::MAX)).min(NEWS_PAUSE_MOST);
-        self.groups.activate_after(group, pause);
     }
 
     /// Has all groups looked at.

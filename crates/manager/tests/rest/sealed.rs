@@ -215,6 +215,7 @@ async fn the_bus_gives_secrets_to_no_stranger() {
             at_least: Revision(0),
             epoch: 0,
             proof: None,
+            known: Default::default(),
         };
         let recipient = proof.map(|token| Recipient::new(token).unwrap());
         request.proof = recipient.as_ref().map(|recipient| recipient.proof(&request.who()));

@@ -12,7 +12,7 @@ use towpath_types::load::{HostLoad, InstanceLoad};
 use towpath_types::spec::Wanted;
 use towpath_types::{CellId, Incarnation, InstanceId, Place, Revision};
 use towpath_wire::cell::{
-    CellAnnounce, CellPoke, InstanceReport, InstanceSpec, InstanceState, SyncPage, SyncRequest,
+    CellAnnounce, CellPoke, InstanceReport, InstanceSpec, InstanceState, Stamps, SyncPage, SyncRequest,
 };
 use towpath_wire::{decode, encode, subject};
 
@@ -43,6 +43,7 @@ struct State {
     epoch: u64,
     desired: Revision,
     specs: BTreeMap<InstanceId, InstanceSpec>,
+    stamps: Stamps,
     lives: BTreeMap<InstanceId, (InstanceState, Instant)>,
     registry: Registry,
     world: Arc<World>,
@@ -71,6 +72,7 @@ impl SimCell {
             epoch: 0,
             desired: Revision(0),
             specs: BTreeMap::new(),
+            stamps: Stamps::new(),
             lives: BTreeMap::new(),
             registry: registry.clone(),
             world: world.clone(),
@@ -148,12 +150,15 @@ async fn run(link: Link, gate: Arc<Gate>, state: Arc<Mutex<State>>) {
 
 /// Asks what to run, and obeys unless something newer was obeyed before. `false` = ask again.
 async fn sync(bus: &Link, gate: &Gate, cell: CellId, state: &Mutex<State>, at_least: Revision) -> bool {
-    let mut specs = BTreeMap::new();
+    let (mut specs, mut stamps) = (BTreeMap::new(), Stamps::new());
     let (mut cursor, mut of) = (None, None);
     let incarnation = lock(state).incarnation;
     loop {
-        let epoch = lock(state).epoch;
-        let request = SyncRequest { cell, incarnation, cursor, at_least, epoch, proof: None };
+        let (epoch, known) = {
+            let state = lock(state);
+            (state.epoch, state.stamps.clone())
+        };
+        let request = SyncRequest { cell, incarnation, cursor, at_least, epoch, proof: None, known };
         let Ok(answer) = bus.request(subject::CELL_SYNC, encode(&request).into(), PAGE).await else {
             return false;
         };
@@ -162,6 +167,18 @@ async fn sync(bus: &Link, gate: &Gate, cell: CellId, state: &Mutex<State>, at_le
             return false;
         }
         specs.extend(page.instances.into_iter().map(|spec| (spec.instance, spec)));
+        stamps.extend(page.stamps);
+        for kept in page.kept {
+            let state = lock(state);
+            let (Some(spec), Some(stamp)) = (state.specs.get(&kept), state.stamps.get(&kept)) else {
+                state
+                    .world
+                    .breaks(format!("cell {} is to keep {kept}, which it does not have", state.id.short()));
+                return false;
+            };
+            specs.insert(kept, spec.clone());
+            stamps.insert(kept, *stamp);
+        }
         cursor = page.next;
         if cursor.is_none() {
             break;
@@ -176,6 +193,7 @@ async fn sync(bus: &Link, gate: &Gate, cell: CellId, state: &Mutex<State>, at_le
         return false;
     }
     state.obey(epoch, revision, specs);
+    state.stamps = stamps;
     true
 }
 

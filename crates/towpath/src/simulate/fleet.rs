@@ -1,6 +1,6 @@
 //! All light cells, one task each, over one connection.
 
-use super::light::LightCell;
+use super::light::{LightCell, WantedSet};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -154,12 +154,13 @@ fn count(sum: &AtomicU64, before: usize, now: usize) {
 
 /// Asks what to run, page by page; `true` = it was obeyed.
 async fn sync(bus: &dyn Bus, cell: &Mutex<LightCell>, told: Told) -> bool {
-    let (mut specs, mut cursor, mut of) = (Vec::new(), None, None);
+    let (mut set, mut cursor, mut of) = (WantedSet::default(), None, None);
     loop {
         let request = {
             let cell = lock(cell);
             let (id, incarnation, epoch) = (cell.id, cell.incarnation, cell.epoch);
-            SyncRequest { cell: id, incarnation, cursor, at_least: told.at_least, epoch, proof: None }
+            let (at_least, known) = (told.at_least, cell.known());
+            SyncRequest { cell: id, incarnation, cursor, at_least, epoch, proof: None, known }
         };
         let Ok(answer) = bus.request(subject::CELL_SYNC, encode(&request).into(), PAGE).await else {
             return false;
@@ -168,10 +169,12 @@ async fn sync(bus: &dyn Bus, cell: &Mutex<LightCell>, told: Told) -> bool {
         if *of.get_or_insert((page.epoch, page.revision)) != (page.epoch, page.revision) {
             return false;
         }
-        specs.extend(page.instances);
+        set.specs.extend(page.instances);
+        set.kept.extend(page.kept);
+        set.stamps.extend(page.stamps);
         cursor = page.next;
         if cursor.is_none() {
-            return lock(cell).obey(page.epoch, page.revision, specs);
+            return lock(cell).obey(page.epoch, page.revision, set);
         }
     }
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use towpath_types::load::{HostLoad, InstanceLoad};
 use towpath_types::spec::Wanted;
 use towpath_types::{CellId, Incarnation, InstanceId, Place, Revision};
-use towpath_wire::cell::{CellAnnounce, InstanceReport, InstanceSpec, InstanceState};
+use towpath_wire::cell::{CellAnnounce, InstanceReport, InstanceSpec, InstanceState, Stamps};
 
 /// Memory of an instance of usual size, bytes.
 const USUAL: u64 = 512 << 20;
@@ -16,6 +16,19 @@ struct Life {
     report: InstanceReport,
     since: Instant,
     wanted: Wanted,
+    /// Of the spec; `None` = it has none.
+    stamp: Option<u64>,
+}
+
+/// What a cell is told to run.
+#[derive(Default)]
+pub(super) struct WantedSet {
+    /// New or changed instances.
+    pub(super) specs: Vec<InstanceSpec>,
+    /// Instances that go on as they are.
+    pub(super) kept: Vec<InstanceId>,
+    /// Stamps of the specs.
+    pub(super) stamps: Stamps,
 }
 
 /// A cell without instances.
@@ -54,17 +67,28 @@ impl LightCell {
         (self.lives.len(), self.lives.values().filter(|life| life.report.state.serves()).count())
     }
 
-    /// Runs this from now on and nothing else. An older epoch or set is not obeyed; `false` = this one is.
-    pub(super) fn obey(&mut self, epoch: u64, revision: Revision, specs: Vec<InstanceSpec>) -> bool {
-        if epoch < self.epoch || revision < self.desired {
+    /// What need not be told again as long as it does not change.
+    pub(super) fn known(&self) -> Stamps {
+        self.lives.iter().filter_map(|(instance, life)| Some((*instance, life.stamp?))).collect()
+    }
+
+    /// Runs this from now on and nothing else. An older epoch or set, or one with parts that are not known here, is not
+    /// obeyed; `true` = this one is.
+    pub(super) fn obey(&mut self, epoch: u64, revision: Revision, set: WantedSet) -> bool {
+        let is_known = |instance| self.lives.contains_key(instance);
+        if epoch < self.epoch || revision < self.desired || !set.kept.iter().all(is_known) {
             return false;
         }
         (self.epoch, self.desired) = (epoch, revision);
         let mut before = std::mem::take(&mut self.lives);
-        for spec in specs {
+        for instance in set.kept {
+            self.lives.extend(before.remove_entry(&instance));
+        }
+        for spec in set.specs {
+            let (wanted, stamp) = (spec.wanted, set.stamps.get(&spec.instance).copied());
             let life = match before.remove(&spec.instance) {
-                Some(life) => Life { wanted: spec.wanted, ..life },
-                None => Life { wanted: spec.wanted, since: Instant::now(), report: report_of(spec) },
+                Some(life) => Life { wanted, stamp, ..life },
+                None => Life { wanted, stamp, since: Instant::now(), report: report_of(spec) },
             };
             self.lives.insert(life.report.instance, life);
         }
@@ -161,6 +185,10 @@ mod tests {
         InstanceSpec { wanted, ..serde_json::from_str(&text).unwrap() }
     }
 
+    fn set(specs: Vec<InstanceSpec>) -> WantedSet {
+        WantedSet { specs, ..WantedSet::default() }
+    }
+
     fn states(cell: &mut LightCell) -> Vec<InstanceState> {
         cell.announce(false).instances.iter().map(|report| report.state).collect()
     }
@@ -169,19 +197,33 @@ mod tests {
     async fn instances_start_become_ready_drain_and_go() {
         let start = Duration::from_millis(300);
         let mut cell = LightCell::new(CellId::mint(1, [1; 10]), 5, Place::default(), 10, start);
-        assert!(cell.obey(7, Revision(3), vec![spec(1, Wanted::Run), spec(2, Wanted::Run)]));
+        assert!(cell.obey(7, Revision(3), set(vec![spec(1, Wanted::Run), spec(2, Wanted::Run)])));
         assert!(!cell.live() && cell.due().is_some());
         assert_eq!(states(&mut cell), [InstanceState::Starting; 2]);
         tokio::time::sleep(start).await;
         assert!(cell.live() && cell.due().is_none());
         assert_eq!(cell.counts(), (2, 2));
-        assert!(!cell.obey(6, Revision(9), vec![]), "an older epoch");
-        assert!(!cell.obey(7, Revision(2), vec![]), "an older set");
-        assert!(cell.obey(7, Revision(4), vec![spec(1, Wanted::Run), spec(2, Wanted::Drain)]));
+        assert!(!cell.obey(6, Revision(9), set(vec![])), "an older epoch");
+        assert!(!cell.obey(7, Revision(2), set(vec![])), "an older set");
+        assert!(cell.obey(7, Revision(4), set(vec![spec(1, Wanted::Run), spec(2, Wanted::Drain)])));
         assert!(cell.live());
         assert_eq!(states(&mut cell), [InstanceState::Ready, InstanceState::Draining]);
-        assert!(cell.obey(8, Revision(5), vec![spec(1, Wanted::Run)]));
-        assert_eq!(cell.counts(), (1, 1));
+        let stamped = spec(1, Wanted::Run);
+        let stamps: Stamps = [(stamped.instance, 5)].into();
+        assert!(cell.known().is_empty());
+        assert!(cell.obey(
+            8,
+            Revision(5),
+            WantedSet { stamps: stamps.clone(), ..set(vec![stamped.clone()]) }
+        ));
+        assert_eq!((cell.counts(), cell.known()), ((1, 1), stamps.clone()));
+        let kept = vec![stamped.instance, spec(2, Wanted::Run).instance];
+        assert!(
+            !cell.obey(8, Revision(6), WantedSet { kept, ..set(vec![]) }),
+            "it does not have one of them"
+        );
+        assert!(cell.obey(8, Revision(6), WantedSet { kept: vec![stamped.instance], ..set(vec![]) }));
+        assert_eq!((cell.counts(), cell.known()), ((1, 1), stamps));
         assert_eq!(cell.announce(true).seq, 3);
     }
 }

@@ -44,6 +44,7 @@ pub(crate) async fn poke(core: &Core, cell: CellId, revision: Revision) {
     if !core.may_act() {
         return;
     }
+    core.pokes.note(cell, revision);
     let poke = CellPoke { epoch: core.epoch(), revision };
     if let Err(error) = core.bus.publish(&subject::cell_poke(cell), encode(&poke).into()).await {
         tracing::debug!(%cell, %error, "a cell could not be told of a change");

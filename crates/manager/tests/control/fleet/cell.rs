@@ -12,7 +12,7 @@ use towpath_types::spec::Wanted;
 use towpath_types::{CellId, Digest, Incarnation, InstanceId, Place, Revision};
 use towpath_wire::cell::{
     CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState,
-    PlainSecrets, SyncPage, SyncRequest,
+    PlainSecrets, Stamps, SyncPage, SyncRequest,
 };
 use towpath_wire::{decode, encode, subject};
 
@@ -33,6 +33,7 @@ struct State {
     desired: Revision,
     epoch: u64,
     specs: BTreeMap<InstanceId, InstanceSpec>,
+    stamps: Stamps,
     /// SHA-256 of the cells' token, if it has one.
     token: Option<Digest>,
     secrets: PlainSecrets,
@@ -216,13 +217,17 @@ async fn obey(bus: &dyn Bus, state: &Mutex<State>, message: Message) {
 
 async fn sync(bus: &dyn Bus, cell: CellId, state: &Mutex<State>, at_least: Revision) -> bool {
     let (mut secrets, mut withheld) = (PlainSecrets::new(), BTreeMap::new());
-    let mut specs = BTreeMap::new();
+    let (mut specs, mut stamps) = (BTreeMap::new(), Stamps::new());
     let mut cursor = None;
     let (mut revision, mut epoch) = (None, 0);
     loop {
-        let obeyed = state.lock().unwrap().epoch;
+        let (obeyed, known) = {
+            let state = state.lock().unwrap();
+            (state.epoch, state.stamps.clone())
+        };
+        let incarnation = Incarnation(1);
         let mut request =
-            SyncRequest { cell, incarnation: Incarnation(1), cursor, at_least, epoch: obeyed, proof: None };
+            SyncRequest { cell, incarnation, cursor, at_least, epoch: obeyed, proof: None, known };
         let (who, token) = (request.who(), state.lock().unwrap().token);
         let recipient = token.map(|token| Recipient::new(token).unwrap());
         request.proof = recipient.as_ref().map(|recipient| recipient.proof(&who));
@@ -242,6 +247,12 @@ async fn sync(bus: &dyn Bus, cell: CellId, state: &Mutex<State>, at_least: Revis
         }
         withheld.extend(page.withheld);
         specs.extend(page.instances.into_iter().map(|spec| (spec.instance, spec)));
+        stamps.extend(page.stamps);
+        for kept in page.kept {
+            let state = state.lock().unwrap();
+            specs.insert(kept, state.specs[&kept].clone());
+            stamps.insert(kept, state.stamps[&kept]);
+        }
         cursor = page.next;
         if cursor.is_none() {
             break;
@@ -261,7 +272,7 @@ async fn sync(bus: &dyn Bus, cell: CellId, state: &Mutex<State>, at_least: Revis
             state.ending.insert(id, spec);
         }
     }
-    (state.specs, state.secrets, state.withheld) = (specs, secrets, withheld);
+    (state.specs, state.stamps, state.secrets, state.withheld) = (specs, stamps, secrets, withheld);
     true
 }
 
