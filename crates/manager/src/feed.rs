@@ -101,7 +101,7 @@ async fn follow(core: &Core, mailboxes: &Mailboxes) -> Result<(), StoreError> {
         if changes.is_empty() {
             return Ok(());
         }
-        let step = core.cache.apply(changes);
+        let step = core.cache.apply_for(changes, crate::gateways::tells(core));
         let progressed = step.to > after;
         tell(core, mailboxes, step);
         if !progressed {

@@ -51,6 +51,8 @@ const SENT: [HeaderName; 6] = [
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The client's address, for the audit log; believed of managers alone.
 pub(super) const SOURCE: HeaderName = HeaderName::from_static("x-towpath-source");
+/// The key of the request was made for it just now, and it is sent for the first time. Believed of managers alone.
+pub(super) const FIRST_TRY: HeaderName = HeaderName::from_static("x-towpath-first-try");
 /// A token that nobody has, for what makes one: so it is the same one however often the request is sent to owners. Believed of
 /// managers alone.
 pub(super) const SEED: HeaderName = HeaderName::from_static("x-towpath-seed");
@@ -205,8 +207,12 @@ async fn deliver(
         let tried = tokio::select! {
             tried = try_owner(core, owner, &call, wait.min(left)) => tried,
             // Who is no longer the owner will not, or must not, answer.
-            _ = ring.wait_for(|ring| ring.owner(resource) != Some(owner)) => continue,
+            _ = ring.wait_for(|ring| ring.owner(resource) != Some(owner)) => {
+                forget_first(&mut call);
+                continue;
+            }
         };
+        forget_first(&mut call);
         match tried {
             Try::Answer(response) => return Ok(Some(response)),
             Try::Here => return Ok(None),
@@ -224,6 +230,11 @@ async fn deliver(
             }
         }
     }
+}
+
+/// What is sent again may have been done.
+fn forget_first(call: &mut ApiCall) {
+    call.headers.retain(|(name, _)| name != FIRST_TRY.as_str());
 }
 
 fn no_answer(owner: ManagerId) -> Problem {
@@ -255,8 +266,10 @@ fn call_of(core: &Core, parts: &Parts, body: &str, forwarded: Option<Forwarded>)
         .collect();
     let correlation = parts.headers.get(REQUEST_ID).map(text).unwrap_or_default();
     // Sent again to a new owner it is the same request.
-    let key = parts.headers.get(IDEMPOTENCY_KEY).map(text);
-    let key = key.unwrap_or_else(|| format!("forwarded-{}", uuid::Uuid::new_v4().simple()));
+    let key = parts.headers.get(IDEMPOTENCY_KEY).map(text).unwrap_or_else(|| {
+        headers.push((FIRST_TRY.as_str().to_owned(), "1".to_owned()));
+        format!("forwarded-{}", uuid::Uuid::new_v4().simple())
+    });
     headers.push((IDEMPOTENCY_KEY.as_str().to_owned(), key));
     let source = super::trail::source_of(&parts.extensions, &parts.headers);
     if parts.uri.path().starts_with("/v1/tokens") {

@@ -2,9 +2,12 @@
 
 mod cells;
 mod index;
+mod reached;
 
 use super::keys::GroupRef;
 use index::Index;
+pub(in crate::core) use index::LazyApp;
+use reached::Reached;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
@@ -20,7 +23,7 @@ use towpath_wire::gateway::{Item, ItemKey};
 /// A resource with its spec and status typed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Typed<S, T = ()> {
-    /// As stored.
+    /// As stored; of a group's status all but the instances, which are in `status` alone.
     pub record: Arc<Record>,
     /// What is wanted.
     pub spec: S,
@@ -59,6 +62,8 @@ pub struct CacheStep {
     pub keys: Vec<Key>,
     /// Changed items of the routing table; `None` = gone.
     pub items: Vec<(ItemKey, Option<Arc<Item>>)>,
+    /// Not all of these were made, since another manager tells gateways.
+    pub partial: bool,
 }
 
 /// The cache. All methods are short and take no await.
@@ -66,11 +71,13 @@ pub struct CacheStep {
 pub struct Cache {
     inner: RwLock<Index>,
     revision: watch::Sender<Revision>,
+    reached: Reached,
 }
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { inner: RwLock::default(), revision: watch::Sender::new(Revision(0)) }
+        let revision = watch::Sender::new(Revision(0));
+        Self { inner: RwLock::default(), revision, reached: Reached::default() }
     }
 }
 
@@ -84,12 +91,17 @@ impl Cache {
         *self.revision.borrow()
     }
 
+    /// Resolves when it is complete up to this revision.
+    pub async fn wait(&self, revision: Revision) {
+        self.reached.wait(revision).await;
+    }
+
     /// Follows [`Cache::revision`].
     pub fn watch(&self) -> watch::Receiver<Revision> {
         self.revision.subscribe()
     }
 
-    /// A record.
+    /// A record. Of a group's status it holds all but the instances.
     pub fn get(&self, key: &Key) -> Option<Arc<Record>> {
         self.read(|inner| inner.records.get(key).cloned())
     }
@@ -123,7 +135,8 @@ impl Cache {
         })
     }
 
-    /// Records of a kind, in the order of their keys, optionally of one org or space.
+    /// Records of a kind, in the order of their keys, optionally of one org or space. Of groups' statuses they hold all but the
+    /// instances.
     pub fn list(&self, kind: Kind, org: Option<&OrgName>, space: Option<&SpaceName>) -> Vec<Arc<Record>> {
         let start = Key { kind, org: None, space: None, name: String::new() };
         self.read(|inner| {
@@ -153,7 +166,7 @@ impl Cache {
 
     /// An app.
     pub fn app(&self, app: &AppRef) -> Option<CachedApp> {
-        self.read(|inner| inner.apps.get(app).cloned())
+        self.read(|inner| inner.apps.get(app).and_then(|app| app.read().cloned()))
     }
 
     /// A group.
@@ -240,7 +253,17 @@ impl Cache {
 
     /// Items of the routing table behind `after`, in order, at most `limit`.
     pub fn routing_items(&self, after: Option<&ItemKey>, limit: usize) -> Vec<(ItemKey, Arc<Item>)> {
-        self.read(|inner| inner.routing.page(after, limit))
+        if self.read(|inner| inner.stale.is_empty()) {
+            return self.read(|inner| inner.routing.page(after, limit));
+        }
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        inner.refresh_routing(BTreeSet::new(), true);
+        inner.routing.page(after, limit)
+    }
+
+    /// The routes of an app.
+    pub fn routes_of(&self, app: &AppRef) -> Vec<Arc<Item>> {
+        self.read(|inner| inner.routing.routes_of(app))
     }
 
     /// Replaces everything by what was listed; `revision` is that of the first page.
@@ -251,33 +274,38 @@ impl Cache {
         for record in records {
             step.keys.push(record.key.clone());
             let key = record.key.clone();
-            fresh.apply(&key, Some(Arc::new(record)), revision, &mut touched);
+            fresh.apply(&key, Some(record), revision, &mut touched);
         }
-        fresh.refresh_routing(&touched);
+        fresh.refresh_routing(touched, true);
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
             fresh.changed_cells.extend(inner.by_cell.keys().chain(inner.cells.keys()));
             *inner = fresh;
         }
         self.revision.send_replace(revision);
+        self.reached.set(revision);
         step
     }
 
     /// Applies changes in the order of the feed.
     pub fn apply(&self, changes: Vec<Change>) -> CacheStep {
+        self.apply_for(changes, true)
+    }
+
+    /// Applies changes in the order of the feed. Who does not tell gateways needs no items of theirs in the step.
+    pub fn apply_for(&self, changes: Vec<Change>, tells: bool) -> CacheStep {
         let from = self.revision();
-        let mut step = CacheStep { from, to: from, ..CacheStep::default() };
+        let mut step = CacheStep { from, to: from, partial: !tells, ..CacheStep::default() };
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
             let mut touched = BTreeSet::new();
             for change in changes {
                 step.to = step.to.max(change.revision);
-                let record = change.record.map(Arc::new);
-                if inner.apply(&change.key, record, change.revision, &mut touched) {
+                if inner.apply(&change.key, change.record, change.revision, &mut touched) {
                     step.keys.push(change.key);
                 }
             }
-            step.items = inner.refresh_routing(&touched);
+            step.items = inner.refresh_routing(touched, tells);
         }
         let to = step.to;
         self.revision.send_if_modified(|revision| {
@@ -285,6 +313,7 @@ impl Cache {
             *revision = to.max(*revision);
             newer
         });
+        self.reached.set(self.revision());
         step
     }
 }

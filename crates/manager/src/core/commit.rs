@@ -68,9 +68,7 @@ impl Core {
 
     /// Waits until the cache is complete up to `revision`; `false` when the time is over before.
     pub async fn wait_cache(&self, revision: Revision, deadline: Duration) -> bool {
-        let mut watch = self.cache.watch();
-        let reached = watch.wait_for(|at| *at >= revision);
-        matches!(tokio::time::timeout(deadline, reached).await, Ok(Ok(_)))
+        tokio::time::timeout(deadline, self.cache.wait(revision)).await.is_ok()
     }
 
     /// Waits until all live gateways serve at least `revision` (at once when there is none); `false` when the time is

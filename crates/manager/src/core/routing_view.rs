@@ -1,8 +1,8 @@
 //! The routing table as gateways get it, derived from the cache and kept beside it.
 
-use super::cache::{CachedApp, CachedGroup};
+use super::cache::{CachedGroup, LazyApp};
 use super::keys::{GroupRef, app_key, resource_name, space_key};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use towpath_types::resource::Key;
 use towpath_types::spec::{LaneKind, LaneSpec, RouteSpec, SpaceSpec};
@@ -13,6 +13,8 @@ use towpath_wire::gateway::{Item, ItemKey};
 #[derive(Debug, Default)]
 pub(super) struct RoutingView {
     items: BTreeMap<ItemKey, Arc<Item>>,
+    /// Routes by their app, then by their names.
+    routes: HashMap<AppRef, BTreeMap<String, Arc<Item>>>,
 }
 
 impl RoutingView {
@@ -50,11 +52,37 @@ impl RoutingView {
             Some(item) if self.items.get(key).is_some_and(|present| **present == item) => None,
             Some(item) => {
                 let item = Arc::new(item);
-                self.items.insert(key.clone(), item.clone());
+                let before = self.items.insert(key.clone(), item.clone());
+                self.file_route(key, before.as_deref(), Some(&item));
                 Some(Some(item))
             }
-            None => self.items.remove(key).map(|_| None),
+            None => self.items.remove(key).map(|before| {
+                self.file_route(key, Some(&before), None);
+                None
+            }),
         }
+    }
+
+    fn file_route(&mut self, key: &ItemKey, before: Option<&Item>, now: Option<&Arc<Item>>) {
+        let ItemKey::Route(name) = key else { return };
+        if let Some(Item::Route(route)) = before
+            && let Some(of_app) = self.routes.get_mut(&route.app)
+        {
+            of_app.remove(name);
+            if of_app.is_empty() {
+                self.routes.remove(&route.app);
+            }
+        }
+        if let Some(item) = now
+            && let Item::Route(route) = &**item
+        {
+            self.routes.entry(route.app.clone()).or_default().insert(name.clone(), item.clone());
+        }
+    }
+
+    /// The routes of an app.
+    pub(super) fn routes_of(&self, app: &AppRef) -> Vec<Arc<Item>> {
+        self.routes.get(app).into_iter().flatten().map(|(_, item)| item.clone()).collect()
     }
 
     /// Items behind `after`, at most `limit`.
@@ -69,7 +97,7 @@ impl RoutingView {
 pub(super) fn build_item(
     key: &ItemKey,
     records: &BTreeMap<Key, Arc<Record>>,
-    apps: &BTreeMap<AppRef, CachedApp>,
+    apps: &BTreeMap<AppRef, LazyApp>,
     groups: &BTreeMap<GroupRef, CachedGroup>,
 ) -> Option<Item> {
     match key {
@@ -82,7 +110,7 @@ pub(super) fn build_item(
             Some(Item::Resource { resource: kind.clone(), id: id.clone(), value: record.spec.clone() })
         }
         ItemKey::App(app) => {
-            let spec = apps.get(app).filter(|_| records.contains_key(&app_key(app)))?;
+            let spec = apps.get(app).filter(|_| records.contains_key(&app_key(app)))?.read()?;
             let start = GroupRef { app: app.clone(), lane: LaneName::lowest(), region: String::new() };
             let of_app: Vec<_> = groups.range(start..).take_while(|(name, _)| name.app == *app).collect();
             let mut lanes: Vec<LaneName> = of_app.iter().map(|(name, _)| name.lane.clone()).collect();

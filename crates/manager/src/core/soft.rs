@@ -4,6 +4,7 @@
 //! everybody.
 
 mod entries;
+mod names;
 
 use super::clock::Clock;
 use entries::{Entries, GatewayEntry};
@@ -264,11 +265,6 @@ impl SoftState {
         self.read(|inner, time| inner.find_instance(instance, time, false).map(|news| news.report.state))
     }
 
-    /// Many instances as last heard, all at one moment.
-    pub fn instances(&self, ids: impl IntoIterator<Item = InstanceId>) -> Vec<HeardInstance> {
-        self.read_instances(ids, |news| news.owned())
-    }
-
     /// What `take` makes of many instances, all at one moment.
     pub fn read_instances<R>(
         &self,
@@ -310,6 +306,7 @@ impl SoftState {
     /// Cells that were silent for longer than `lost_ms` and were not returned by this before. Forgets what has been gone for long.
     pub fn take_lost(&self, lost_ms: u64) -> Vec<CellId> {
         self.write(|inner, time| {
+            inner.tidy_names();
             inner.gateways.retain(|_, entry| time.saturating_sub(entry.at_ms) <= FORGET_MS);
             let forgotten: Vec<CellId> = inner
                 .cells

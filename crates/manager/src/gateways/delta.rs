@@ -67,12 +67,21 @@ impl Teller {
             // Loaded anew, or steps were missed: what changed is not known item by item.
             return self.tell_gap(core).await;
         }
+        if step.partial {
+            // Another manager tells of it; whoever has not heard that asks for a snapshot at the next word from here.
+            self.told = self.told.max(step.to);
+            return;
+        }
         if step.to <= self.told {
             // A gap was told since: whoever was behind has asked for a snapshot that holds this already.
             return;
         }
         if step.items.is_empty() {
             self.next = self.next.min(Instant::now() + QUIET);
+            return;
+        }
+        if !tells(core) {
+            (self.told, self.next) = (step.to, Instant::now() + ALIVE);
             return;
         }
         let mut delta = self.delta(core, step.to);
@@ -111,21 +120,25 @@ impl Teller {
     async fn send(&mut self, core: &Core, delta: GatewayDelta) {
         self.next = Instant::now() + ALIVE;
         let to = delta.to;
+        self.told = to;
+        if !tells(core) {
+            return;
+        }
         let mut payload = encode(&delta);
         if payload.len() > MOST_BYTES {
             let gap = GatewayDelta { from: to, put: Vec::new(), delete: Vec::new(), ..delta };
             payload = encode(&gap);
-        }
-        self.told = to;
-        if !core.ownership.is_mine(RESOURCE) || !core.may_act() {
-            // Another manager tells. What it knows earlier or later must not be mixed in.
-            return;
         }
         // A loss is seen by the next message's `from`, so a failure needs no retry here.
         if let Err(error) = core.bus.publish(subject::GATEWAY_DELTA, payload.into()).await {
             tracing::debug!(%error, "a change of the routing table was not sent");
         }
     }
+}
+
+/// Whether this manager is the one that tells. What another one knows earlier or later must not be mixed in.
+pub(crate) fn tells(core: &Core) -> bool {
+    core.ownership.is_mine(RESOURCE) && core.may_act()
 }
 
 #[cfg(test)]
@@ -209,6 +222,16 @@ mod tests {
         let third = told.put(4);
         told.teller.tell_step(&told.core, &third).await;
         assert_eq!(told.next().await, (3, 4, 1));
+    }
+
+    #[tokio::test]
+    async fn who_did_not_hear_what_another_manager_told_has_to_ask() {
+        let mut told = Told::new().await;
+        let step = CacheStep { partial: true, items: Vec::new(), ..told.put(2) };
+        told.teller.tell_step(&told.core, &step).await;
+        let next = told.put(3);
+        told.teller.tell_step(&told.core, &next).await;
+        assert_eq!(told.next().await, (2, 3, 1), "one that is at 1 has missed something");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ mod delta;
 mod snapshot;
 
 use crate::core::Core;
+pub(crate) use delta::tells;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use towpath_store::{Expect, StoreError, Write};
+use towpath_types::resource::Key;
 use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
 use towpath_types::{ErrorCode, Kind, OperationId, Record};
 
@@ -77,12 +78,13 @@ pub(crate) fn spawn(operations: Arc<Operations>) -> JoinHandle<()> {
 async fn run(operations: &Arc<Operations>) {
     let core = &operations.core;
     let (mut steps, mut ring, mut member) = (core.steps(), core.ownership.watch(), core.membership());
+    let is_operation = |key: &&Key| key.kind == Kind::Operation;
     let mut every = tokio::time::interval(EVERY);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let keys = tokio::select! {
             step = steps.recv() => match step {
-                Ok(step) => Some(step.keys.clone()),
+                Ok(step) => Some(step.keys.iter().filter(is_operation).cloned().collect::<Vec<Key>>()),
                 Err(RecvError::Lagged(_)) => None,
                 Err(RecvError::Closed) => return,
             },
@@ -92,8 +94,8 @@ async fn run(operations: &Arc<Operations>) {
         };
         match keys {
             Some(keys) => {
-                for key in keys.iter().filter(|key| key.kind == Kind::Operation) {
-                    if let Some(record) = core.cache.get(key) {
+                for key in keys {
+                    if let Some(record) = core.cache.get(&key) {
                         operations.look_at(&record).await;
                     }
                 }

@@ -26,6 +26,10 @@ impl RouteIndex {
     /// Of all apps, or of one.
     pub(crate) fn of(core: &Core, only: Option<&AppRef>) -> Self {
         const PAGE: usize = 4096;
+        if let Some(app) = only {
+            let by_app = HashMap::from([(app.clone(), core.cache.routes_of(app))]);
+            return Self { gateway_url: core.settings.gateway_url.clone(), by_app };
+        }
         let mut by_app: HashMap<AppRef, Vec<Arc<Item>>> = HashMap::new();
         let mut after = None;
         loop {
@@ -35,9 +39,7 @@ impl RouteIndex {
             // Routes come first in the table.
             let more = whole && matches!(after, Some(ItemKey::Route(_)));
             for (_, item) in page {
-                if let Item::Route(route) = &*item
-                    && only.is_none_or(|only| route.app == *only)
-                {
+                if let Item::Route(route) = &*item {
                     by_app.entry(route.app.clone()).or_default().push(item);
                 }
             }

@@ -4,19 +4,19 @@ use super::{CachedApp, CachedGroup, CachedRelease, Typed};
 use crate::core::keys::GroupRef;
 use crate::core::routing_view::{RoutingView, build_item};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use towpath_plan::rollout::{memory_of, stays};
 use towpath_types::cell::CellSpec;
 use towpath_types::identity::SessionSpec;
 use towpath_types::resource::Key;
-use towpath_types::spec::{AppSpec, ReleaseSpec, TokenSpec};
+use towpath_types::spec::{GroupStatus, ReleaseSpec, TokenSpec};
 use towpath_types::{AppRef, CellId, Digest, InstanceId, Kind, LaneName, Record, Revision, SpaceRef};
 use towpath_wire::gateway::{Item, ItemKey};
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) records: BTreeMap<Key, Arc<Record>>,
-    pub(super) apps: BTreeMap<AppRef, CachedApp>,
+    pub(super) apps: BTreeMap<AppRef, LazyApp>,
     pub(super) groups: BTreeMap<GroupRef, CachedGroup>,
     pub(super) releases: HashMap<Key, CachedRelease>,
     pub(super) by_cell: HashMap<CellId, CellSet>,
@@ -32,12 +32,28 @@ pub(super) struct Index {
     /// What is wanted of cells.
     pub(super) cells: BTreeMap<CellId, CellSpec>,
     pub(super) routing: RoutingView,
+    /// Items that may have changed since the table was brought up to date.
+    pub(super) stale: BTreeSet<ItemKey>,
     /// Groups whose record cannot be read, for example since a newer version wrote it.
     pub(super) unreadable: BTreeSet<GroupRef>,
     /// Revision at which the cache was loaded whole.
     pub(super) floor: Revision,
     /// Cells of which something else is wanted, or promised, since [`Cache::take_changed_cells`](super::Cache) was asked last.
     pub(super) changed_cells: BTreeSet<CellId>,
+}
+
+/// An app, read when it is asked for first: most of them are another manager's business.
+#[derive(Debug)]
+pub(in crate::core) struct LazyApp {
+    record: Arc<Record>,
+    typed: OnceLock<Option<CachedApp>>,
+}
+
+impl LazyApp {
+    /// The app; `None` = it cannot be read.
+    pub(in crate::core) fn read(&self) -> Option<&CachedApp> {
+        self.typed.get_or_init(|| typed(self.record.clone())).as_ref()
+    }
 }
 
 /// An instance's place in the cache.
@@ -72,7 +88,7 @@ impl Index {
     pub(super) fn apply(
         &mut self,
         key: &Key,
-        record: Option<Arc<Record>>,
+        record: Option<Record>,
         revision: Revision,
         touched: &mut BTreeSet<ItemKey>,
     ) -> bool {
@@ -88,13 +104,17 @@ impl Index {
             return false;
         }
         touched.extend(RoutingView::touched_by(key));
+        let (record, group) = match record {
+            Some(record) if key.kind == Kind::Group => take_group(record),
+            record => (record.map(Arc::new), None),
+        };
         let before = match &record {
             Some(record) => self.records.insert(key.clone(), record.clone()),
             None => self.records.remove(key),
         };
         match key.kind {
             Kind::App => self.apply_app(key, record),
-            Kind::Group => self.apply_group(key, record, revision),
+            Kind::Group => self.apply_group(key, record.is_some(), group, revision),
             Kind::Release => match record.and_then(typed::<ReleaseSpec>) {
                 Some(release) => drop(self.releases.insert(key.clone(), release)),
                 None => drop(self.releases.remove(key)),
@@ -110,8 +130,8 @@ impl Index {
 
     fn apply_app(&mut self, key: &Key, record: Option<Arc<Record>>) {
         let Some(app) = app_of(key) else { return };
-        match record.and_then(typed::<AppSpec>) {
-            Some(typed) => drop(self.apps.insert(app, typed)),
+        match record {
+            Some(record) => drop(self.apps.insert(app, LazyApp { record, typed: OnceLock::new() })),
             None => drop(self.apps.remove(&app)),
         }
     }
@@ -158,7 +178,7 @@ impl Index {
         }
     }
 
-    fn apply_group(&mut self, key: &Key, record: Option<Arc<Record>>, revision: Revision) {
+    fn apply_group(&mut self, key: &Key, there: bool, group: Option<CachedGroup>, revision: Revision) {
         let Some(name) = GroupRef::of_key(key) else { return };
         self.unreadable.remove(&name);
         if let Some(old) = self.groups.remove(&name) {
@@ -176,13 +196,14 @@ impl Index {
                 }
             }
         }
-        self.note_lane(&name, record.is_some());
-        let Some(record) = record else { return };
-        let revision = record.revision;
-        let Some(new) = typed_with_status(record) else {
-            self.unreadable.insert(name);
+        self.note_lane(&name, there);
+        let Some(new) = group else {
+            if there {
+                self.unreadable.insert(name);
+            }
             return;
         };
+        let revision = new.record.revision;
         let shared = Arc::new(name.clone());
         for (at, assignment) in new.status.assignments.iter().enumerate() {
             self.by_instance.insert(assignment.instance, shared.clone());
@@ -199,10 +220,20 @@ impl Index {
         self.groups.insert(name, new);
     }
 
+    /// Brings the table up to date, and says what has changed. Without `all`, what only gateways need waits until somebody asks.
     pub(super) fn refresh_routing(
         &mut self,
-        touched: &BTreeSet<ItemKey>,
+        touched: BTreeSet<ItemKey>,
+        all: bool,
     ) -> Vec<(ItemKey, Option<Arc<Item>>)> {
+        self.stale.extend(touched);
+        let later = |key: &ItemKey| !all && matches!(key, ItemKey::App(_) | ItemKey::Resource { .. });
+        let (stale, touched) = std::mem::take(&mut self.stale).into_iter().partition(later);
+        self.stale = stale;
+        self.refresh_items(&touched)
+    }
+
+    fn refresh_items(&mut self, touched: &BTreeSet<ItemKey>) -> Vec<(ItemKey, Option<Arc<Item>>)> {
         let mut routing = std::mem::take(&mut self.routing);
         let changed = touched
             .iter()
@@ -245,12 +276,19 @@ fn typed<S: serde::de::DeserializeOwned>(record: Arc<Record>) -> Option<Arc<Type
     }
 }
 
-fn typed_with_status(record: Arc<Record>) -> Option<CachedGroup> {
-    match (record.spec(), record.status()) {
-        (Ok(spec), Ok(status)) => Some(Arc::new(Typed { record, spec, status })),
+/// A group's record as it is kept, and the group that it holds; `None` = that cannot be read. The instances stand in the typed
+/// status alone: as JSON each of them takes more than ten times as much.
+fn take_group(mut record: Record) -> (Option<Arc<Record>>, Option<CachedGroup>) {
+    let (spec, status) = match (record.spec(), record.status::<GroupStatus>()) {
+        (Ok(spec), Ok(status)) => (spec, status),
         (Err(error), _) | (_, Err(error)) => {
             tracing::error!(key = ?record.key, %error, "a stored group is not readable; it is left out");
-            None
+            return (Some(Arc::new(record)), None);
         }
+    };
+    if let Some(assignments) = record.status.get_mut("assignments") {
+        *assignments = serde_json::Value::Array(Vec::new());
     }
+    let record = Arc::new(record);
+    (Some(record.clone()), Some(Arc::new(Typed { record, spec, status })))
 }

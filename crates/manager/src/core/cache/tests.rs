@@ -169,9 +169,25 @@ fn routing_items_are_made_of_several_resources_and_change_only_when_they_differ(
     let blue = group_key(&shop, &"blue".parse().unwrap(), "");
     let step = cache.apply(vec![put(blue, 5, group_spec("shop", "blue", false), json!({}))]);
     assert!(matches!(step.items[0].1.as_deref(), Some(Item::App { stopped: false, base_stopped: true, .. })));
+    // Another manager tells: what only gateways need is made when somebody asks.
+    let other = app("other");
+    let step = cache.apply_for(vec![put(app_key(&other), 5, json!({}), json!({}))], false);
+    assert!(step.partial && step.items.is_empty());
+    assert_eq!(cache.app(&other).map(|app| app.record.revision), Some(Revision(5)));
+    assert!(cache.routing_items(None, 10).iter().any(|(key, _)| *key == ItemKey::App(other.clone())));
+    cache.apply_for(vec![delete(app_key(&other), 6)], false);
+    let step =
+        cache.apply_for(vec![put(lane_key(&space, &"l".parse().unwrap()), 6, json!({}), json!({}))], true);
+    assert!(!step.partial && step.items.contains(&(ItemKey::App(other), None)), "what waited is told, too");
     let step = cache.apply(vec![delete(key, 6), delete(app_key(&shop), 6)]);
     assert_eq!(step.items, vec![(ItemKey::App(shop), None)]);
     let route = json!({"host": "h", "app": {"org": "default", "space": "default", "app": "shop"}});
     let step = cache.apply(vec![put(route_key("h", "/"), 7, route, json!({}))]);
     assert_eq!(step.items.len(), 1);
+    assert_eq!(cache.routes_of(&app("shop")), [step.items[0].1.clone().unwrap()]);
+    let route = json!({"host": "h", "app": {"org": "default", "space": "default", "app": "other"}});
+    cache.apply(vec![put(route_key("h", "/"), 8, route, json!({}))]);
+    assert_eq!((cache.routes_of(&app("shop")), cache.routes_of(&app("other")).len()), (vec![], 1));
+    cache.apply(vec![delete(route_key("h", "/"), 9)]);
+    assert_eq!(cache.routes_of(&app("other")), []);
 }

@@ -1,5 +1,6 @@
 //! What was heard, as it is kept.
 
+use super::names::Names;
 use super::{AnnounceChange, HeardCell, InstanceNews, LIVE_MS, SETTLE_MS, STALL_MS};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,10 +11,11 @@ use towpath_wire::gateway::{GatewayReport, Heard};
 
 #[derive(Debug)]
 pub(super) struct CellEntry {
+    /// Its reports in the order of their instances, each of which is there once.
     pub(super) announce: Arc<CellAnnounce>,
     pub(super) at_ms: u64,
-    /// Per instance: where its report is, and the announcement in which its present state was first told.
-    pub(super) since: HashMap<InstanceId, (usize, u64)>,
+    /// Per report: the announcement in which its present state was first told.
+    pub(super) since: Box<[u64]>,
     /// Whether its loss was told to [`SoftState::take_lost`].
     pub(super) loss_told: bool,
     /// Instances that have begun to start lately.
@@ -26,6 +28,13 @@ impl CellEntry {
         let silent_ms = time.saturating_sub(self.at_ms);
         let lost = self.announce.leaving || silent_ms > LIVE_MS;
         HeardCell { announce: self.announce.clone(), silent_ms, lost, starting: self.starting }
+    }
+
+    /// An instance's report, and the announcement in which its present state was first told.
+    fn find(&self, instance: InstanceId) -> Option<(&InstanceReport, u64)> {
+        let reports = &self.announce.instances;
+        let at = reports.binary_search_by_key(&instance, |report| report.instance).ok()?;
+        Some((reports.get(at)?, *self.since.get(at)?))
     }
 }
 
@@ -40,6 +49,7 @@ pub(super) struct Entries {
     pub(super) cells: BTreeMap<CellId, CellEntry>,
     pub(super) gateways: BTreeMap<GatewayId, GatewayEntry>,
     pub(super) by_instance: HashMap<InstanceId, CellId>,
+    pub(super) names: Names,
     /// Uptime at which the listener was at work last; `None` = nobody listens yet.
     pub(super) listener_at_ms: Option<u64>,
     /// Uptime at which the bus went down.
@@ -104,8 +114,7 @@ impl Entries {
     ) -> Option<InstanceNews<'_>> {
         let cell = *self.by_instance.get(&instance)?;
         let entry = self.cells.get(&cell)?;
-        let (at, since) = *entry.since.get(&instance)?;
-        let report = entry.announce.instances.get(at)?;
+        let (report, since) = entry.find(instance)?;
         let wanted = Heard { incarnation: entry.announce.incarnation, seq: since };
         let heard = settled
             && self
@@ -120,34 +129,34 @@ impl Entries {
     /// Puts a fresh announcement in the place of `old`, which is already out of the map.
     pub(super) fn take_announce(
         &mut self,
-        announce: CellAnnounce,
+        mut announce: CellAnnounce,
         old: Option<&CellEntry>,
         time: u64,
     ) -> AnnounceChange {
         let cell = announce.cell;
+        self.tidy(&mut announce.instances);
         let away = |old: &CellEntry| old.announce.leaving || time.saturating_sub(old.at_ms) > LIVE_MS;
         let returned = !announce.leaving && old.is_none_or(away);
         let mut change = AnnounceChange { fresh: true, returned, instances: Vec::new() };
-        let same_start = old.filter(|old| old.announce.incarnation == announce.incarnation);
-        let before: HashMap<InstanceId, &InstanceReport> = old
-            .map(|old| old.announce.instances.iter().map(|report| (report.instance, report)).collect())
-            .unwrap_or_default();
-        let mut since = HashMap::with_capacity(announce.instances.len());
-        for (at, report) in announce.instances.iter().enumerate() {
-            let told = before.get(&report.instance);
-            let same = told.is_some_and(|told| phase(told) == phase(report));
-            let told_in = |old: &CellEntry| old.since.get(&report.instance).map(|(_, seq)| *seq);
-            let seq = same_start.filter(|_| same).and_then(told_in);
-            since.insert(report.instance, (at, seq.unwrap_or(announce.seq)));
-            if !same {
+        let same_start = old.is_some_and(|old| old.announce.incarnation == announce.incarnation);
+        let mut since = Vec::with_capacity(announce.instances.len());
+        for report in &announce.instances {
+            let told = old.and_then(|old| old.find(report.instance));
+            let same = told.filter(|(told, _)| phase(told) == phase(report));
+            since.push(same.filter(|_| same_start).map_or(announce.seq, |(_, seq)| seq));
+            if same.is_none() {
                 change.instances.push(report.instance);
             }
             self.by_instance.insert(report.instance, cell);
         }
-        for instance in before.keys().filter(|instance| !since.contains_key(*instance)) {
-            change.instances.push(*instance);
-            if self.by_instance.get(instance) == Some(&cell) {
-                self.by_instance.remove(instance);
+        let there = |instance: &InstanceId| {
+            announce.instances.binary_search_by_key(instance, |report| report.instance).is_ok()
+        };
+        let before = old.into_iter().flat_map(|old| &old.announce.instances).map(|report| report.instance);
+        for instance in before.filter(|instance| !there(instance)) {
+            change.instances.push(instance);
+            if self.by_instance.get(&instance) == Some(&cell) {
+                self.by_instance.remove(&instance);
             }
         }
         if announce.leaving {
@@ -158,10 +167,27 @@ impl Entries {
             |report: &&InstanceReport| report.state == InstanceState::Starting && report.state_ms < START_MS;
         let starting = announce.instances.iter().filter(begins).count();
         let starting = u32::try_from(starting).unwrap_or(u32::MAX);
-        let announce = Arc::new(announce);
+        let (announce, since) = (Arc::new(announce), since.into_boxed_slice());
         self.cells.insert(cell, CellEntry { announce, at_ms: time, since, loss_told: false, starting });
         self.changed.insert(cell);
         change
+    }
+
+    /// Reports as they are kept: in order, each instance once, with names that all share, and in no more room than they take.
+    fn tidy(&mut self, reports: &mut Vec<InstanceReport>) {
+        reports.sort_by_key(|report| report.instance);
+        reports.dedup_by_key(|report| report.instance);
+        reports.shrink_to_fit();
+        for report in reports {
+            self.names.share(report);
+        }
+    }
+
+    /// Forgets names that nobody says any more.
+    pub(super) fn tidy_names(&mut self) {
+        if self.names.is_full() {
+            self.names.keep(self.cells.values().flat_map(|entry| &entry.announce.instances));
+        }
     }
 }
 
