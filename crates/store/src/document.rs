@@ -46,7 +46,11 @@ pub(crate) struct Remembered {
 impl Remembered {
     /// A commit that was made now.
     pub(crate) fn new(commit: &Commit, idempotency: &Idempotency) -> Self {
-        Self { commit: commit.clone(), request: idempotency.request.clone() }
+        let mut commit = commit.clone();
+        if let (Some(spec), Some(Some(first))) = (&idempotency.spec, commit.records.first_mut()) {
+            first.spec = spec.clone();
+        }
+        Self { commit, request: idempotency.request.clone() }
     }
 
     /// As it stands in columns.

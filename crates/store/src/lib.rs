@@ -134,11 +134,14 @@ pub struct Idempotency {
     pub key: String,
     /// Digest of the request. When both the first and a later commit with the key have one, they have to be the same.
     pub request: Option<String>,
+    /// What is remembered in the place of the first record's spec: results are kept for a day, and what was written may hold what
+    /// is not to be kept.
+    pub spec: Option<serde_json::Value>,
 }
 
 impl<T: Into<String>> From<T> for Idempotency {
     fn from(key: T) -> Self {
-        Self { key: key.into(), request: None }
+        Self { key: key.into(), request: None, spec: None }
     }
 }
 

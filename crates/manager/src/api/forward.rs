@@ -68,6 +68,10 @@ pub(super) struct Forwarded {
     pub(super) until: Instant,
 }
 
+/// The token that a request made, if an owner to which it was sent has done it already.
+#[derive(Debug, Clone)]
+pub(super) struct Seed(pub(super) String);
+
 /// Marks the answer that nothing was done, since somebody else owns it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NotMine;
@@ -131,10 +135,13 @@ pub(super) async fn to_owner(State(state): State<ApiState>, request: Request, ne
         return not_mine();
     }
     let call = call_of(core, &parts, text, forwarded);
+    let names = Names::of(&call);
     match deliver(core, &resource, call, forwarded, has_wait(&parts)).await {
         Ok(Some(response)) => response,
         Ok(None) => {
             drop(share);
+            // An owner that was told may have done it before this manager became the owner.
+            names.put(&mut parts, &body);
             run_here(core, here(parts, body), next).await
         }
         Err(problem) => problem.into_response(),
@@ -255,6 +262,33 @@ async fn try_owner(core: &Core, owner: ManagerId, call: &ApiCall, longest: Durat
         Err(BusError::TooLarge(_)) => Try::Here,
         Err(BusError::Timeout { .. }) => Try::Silent,
         Ok(Ok(ApiReply::NotMine { .. }) | Err(_)) | Err(_) => Try::Elsewhere,
+    }
+}
+
+/// By what a call is known however often, and wherever, it is worked on.
+struct Names {
+    key: Option<HeaderValue>,
+    seed: Option<Seed>,
+}
+
+impl Names {
+    fn of(call: &ApiCall) -> Self {
+        let find = |wanted: &HeaderName| {
+            call.headers.iter().find(|(name, _)| name == wanted.as_str()).map(|(_, value)| value.clone())
+        };
+        let key = find(&IDEMPOTENCY_KEY).and_then(|key| HeaderValue::try_from(key).ok());
+        Self { key, seed: find(&SEED).map(Seed) }
+    }
+
+    /// Makes the request that is worked on here the one that was sent.
+    fn put(self, parts: &mut Parts, body: &Bytes) {
+        if let Some(key) = self.key {
+            parts.headers.insert(IDEMPOTENCY_KEY, key);
+            parts.extensions.insert(SentBody(body.clone()));
+        }
+        if let Some(seed) = self.seed {
+            parts.extensions.insert(seed);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! In memory alone, of the manager that made them, and for a short time: the store has their hashes, and never more.
 
 use super::auth;
-use super::forward::{Forwarded, SEED};
+use super::forward::{Forwarded, SEED, Seed};
 use super::problem::{Outcome, Problem};
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -27,7 +27,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Minted {
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Outcome<Self> {
         let seed = parts.extensions.get::<Forwarded>().and_then(|_| parts.headers.get(SEED));
-        let seed = seed.and_then(|seed| seed.to_str().ok()).filter(|seed| auth::is_well_formed(seed));
+        let sent = parts.extensions.get::<Seed>().map(|seed| seed.0.as_str());
+        let seed =
+            sent.or(seed.and_then(|seed| seed.to_str().ok())).filter(|seed| auth::is_well_formed(seed));
         let token = seed.map_or_else(auth::mint, |seed| Ok(seed.to_owned()));
         token.map(Self).map_err(|error| {
             tracing::error!(%error, "no randomness");

@@ -115,6 +115,19 @@ impl Applied {
     }
 }
 
+/// The name of one commit of an operation: its step, and what was read, since after a conflict it is another transaction. An
+/// uncertain one can be sent again under it, and is done once.
+fn name_of(job: &Job, step: u32, writes: &[Write]) -> String {
+    let read: Vec<String> = writes
+        .iter()
+        .map(|write| match write {
+            Write::Put { key, expect, .. } => format!("put {key:?}{expect:?}"),
+            Write::Delete { key, expect } => format!("delete {key:?}{expect:?}"),
+        })
+        .collect();
+    format!("operation {} step {step} {}", job.id, logs::fingerprint(&read))
+}
+
 /// The write of a group's new spec over what was read.
 pub(crate) fn put_group(group: &LoadedGroup, spec: &GroupSpec) -> Write {
     Write::Put {
@@ -188,6 +201,8 @@ impl Operations {
     ) -> Result<Applied, Failure> {
         let step = job.steps.fetch_add(1, Ordering::Relaxed);
         let mut last = Failure::from(CommitError::Contended);
+        // Commits of which it is not known whether they were made.
+        let mut uncertain: Vec<String> = Vec::new();
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(1..=(8_u64 << attempt.min(8))))).await;
@@ -200,6 +215,14 @@ impl Operations {
                 }
                 Err(error) => return Err(Failure::of_store(error)),
             };
+            match self.find_made(&uncertain).await {
+                Ok(None) => {}
+                Ok(Some(commit)) => return Ok(self.applied(job, commit, picture.app).await),
+                Err(error) => {
+                    last = Failure::of_store(error);
+                    continue;
+                }
+            }
             // Another manager may have made the change of a later operation: then it is in the picture, and known now.
             self.note_newer(job).await;
             if job.sets_release() {
@@ -209,13 +232,13 @@ impl Operations {
             let mut status = job.status();
             status.phase = OperationPhase::Rolling;
             writes.push(job.write(&status));
-            match self.commit_change(job, step, writes).await {
-                Ok(commit) => {
-                    job.saw(&commit);
-                    job.set(|present| *present = status);
-                    return Ok(Applied { commit, app: picture.app });
+            let name = name_of(job, step, &writes);
+            match self.commit_change(writes, &name).await {
+                Ok(commit) => return Ok(self.applied(job, commit, picture.app).await),
+                Err(error) if error.is_transient() => {
+                    uncertain.push(name);
+                    last = error.into();
                 }
-                Err(error) if error.is_transient() => last = error.into(),
                 Err(error) if job.is_own_conflict(&error) => {
                     self.look_at_own(job).await?;
                     last = error.into();
@@ -227,32 +250,40 @@ impl Operations {
         Err(last)
     }
 
-    /// One commit. Named by the operation and its step, so that an uncertain one can be sent again and is done once. The
-    /// name says what was read, too: after a conflict it is another transaction.
-    async fn commit_change(&self, job: &Job, step: u32, writes: Vec<Write>) -> Result<Commit, CommitError> {
-        let read: Vec<String> = writes
-            .iter()
-            .map(|write| match write {
-                Write::Put { key, expect, .. } => format!("put {key:?}{expect:?}"),
-                Write::Delete { key, expect } => format!("delete {key:?}{expect:?}"),
-            })
-            .collect();
-        let name = format!("operation {} step {step} {}", job.id, logs::fingerprint(&read));
+    /// One commit, sent again under its name while it is uncertain.
+    async fn commit_change(&self, writes: Vec<Write>, name: &str) -> Result<Commit, CommitError> {
         let mut attempt = 0;
-        let commit = loop {
-            match self.core.commit_once(writes.clone(), Some(name.as_str().into())).await {
+        loop {
+            match self.core.commit_once(writes.clone(), Some(name.into())).await {
                 Err(error) if error.is_transient() && attempt < ATTEMPTS => {
                     attempt += 1;
                     tokio::time::sleep(Duration::from_millis(50 << attempt.min(5))).await;
                 }
-                outcome => break outcome?,
+                outcome => return outcome,
             }
-        };
+        }
+    }
+
+    /// The one of these commits that was made after all: the store was away for too long to tell, and has it. Decided again, the
+    /// change would be made twice.
+    async fn find_made(&self, names: &[String]) -> Result<Option<Commit>, StoreError> {
+        for name in names {
+            if let Some(commit) = self.core.store.answered(&name.as_str().into()).await? {
+                return Ok(Some(commit));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The change was made.
+    async fn applied(&self, job: &Job, commit: Commit, app: Option<Loaded<AppSpec>>) -> Applied {
         // The goal is read from the cache, which has to have seen the change.
         while !self.core.wait_cache(commit.revision, Duration::from_secs(5)).await {
             tracing::warn!(operation = %job.id, "the change feed is behind");
         }
-        Ok(commit)
+        job.saw(&commit);
+        job.set(|status| status.phase = OperationPhase::Rolling);
+        Applied { commit, app }
     }
 
     /// The goal of a change that was made before this manager started: what the specs ask for now.

@@ -19,7 +19,8 @@ impl Operations {
         if job.resumed && present.is_none() {
             return Ok(());
         }
-        {
+        // What it stopped once and is not stopped now was pushed or started by somebody later, who wins.
+        if !job.resumed {
             let _turn = job.turn.begin().await;
             self.apply(job, &[], |picture| {
                 let group = picture.existing_group(&job.group)?;
@@ -43,14 +44,17 @@ impl Operations {
         if job.resumed && present.is_none() {
             return self.remove_late_routes(job).await;
         }
-        let routes = self.routes_of(job.app()).await?;
-        self.apply(job, &[], |picture| {
-            let app = picture.app.as_ref().ok_or_else(|| super::group_change::no_app(job.app()))?;
-            job.check(&app.record)?;
-            let stops = picture.groups.iter().map(|group| put_group(group, &stopped(group)));
-            Ok(routes.iter().map(delete).chain(stops).collect())
-        })
-        .await?;
+        // As with a group: what was begun once is not begun again.
+        if !job.resumed {
+            let routes = self.routes_of(job.app()).await?;
+            self.apply(job, &[], |picture| {
+                let app = picture.app.as_ref().ok_or_else(|| super::group_change::no_app(job.app()))?;
+                job.check(&app.record)?;
+                let stops = picture.groups.iter().map(|group| put_group(group, &stopped(group)));
+                Ok(routes.iter().map(delete).chain(stops).collect())
+            })
+            .await?;
+        }
         let groups: Vec<GroupRef> =
             self.core.cache.groups_of(job.app()).into_iter().map(|(name, _)| name).collect();
         self.order.app_deleted(job.app(), job.id);

@@ -41,6 +41,7 @@ use crate::blobs::Blobs;
 use crate::core::Core;
 use crate::core::changes::Refused;
 use crate::core::keys::{self, GroupRef};
+use crate::core::shares::{Share, Shares};
 use crate::error::CommitError;
 use futures::FutureExt;
 use order::Order;
@@ -49,13 +50,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use towpath_store::{Commit, Expect, Idempotency, Write};
 use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
 use towpath_types::{AppRef, Digest, ErrorCode, Generation, LaneName, OperationId, Record, Revision};
 
-/// Operations that run at the same time in one manager; further ones are told to come back.
+/// Operations that run at the same time in one manager, half of them of one org at the most; further ones are told to come back.
 const RUNNING: usize = 256;
 /// Ended operations whose events are kept in memory.
 const KEPT_EVENTS: usize = 64;
@@ -67,7 +67,7 @@ pub struct Operations {
     core: Arc<Core>,
     blobs: Blobs,
     order: Order,
-    slots: Arc<Semaphore>,
+    slots: Shares,
     live: Mutex<LiveMap>,
 }
 
@@ -127,7 +127,7 @@ impl Operations {
             core,
             blobs,
             order: Order::default(),
-            slots: Arc::new(Semaphore::new(RUNNING)),
+            slots: Shares::new(RUNNING),
             live: Mutex::default(),
         })
     }
@@ -155,7 +155,7 @@ impl Operations {
         also: AlsoWritten,
     ) -> Result<(Record, Revision), SubmitError> {
         let _turn = self.core.changes.enter(&keys::app_key(&new.app), until).await?;
-        let slot = self.slots.clone().try_acquire_owned().map_err(|_| SubmitError::Busy)?;
+        let slot = self.slots.take(new.app.org.as_str()).ok_or(SubmitError::Busy)?;
         let id = self.core.mint_operation();
         let asked = Asked::new(id, new.input, new.expected);
         let spec = |asked: &Asked| OperationSpec {
@@ -177,10 +177,10 @@ impl Operations {
             status,
         };
         let (whole, blank) = (spec(&asked), spec(&asked.blanked()));
-        // The store keeps the first answer to a key for a day, so values are not in it: they are stored just behind it.
-        let in_two = idempotency.is_some() && asked.has_values();
-        let first = if in_two { &blank } else { &whole };
-        let write = put(Expect::Absent, first, serde_json::to_value(OperationStatus::default()).ok());
+        // The store keeps the first answer to a key for a day, so values are not in it.
+        let remembered = serde_json::to_value(&blank).ok().filter(|_| asked.has_values());
+        let idempotency = idempotency.map(|named| Idempotency { spec: remembered, ..named });
+        let write = put(Expect::Absent, &whole, serde_json::to_value(OperationStatus::default()).ok());
         let fence = self.core.fence_to_write().ok_or(CommitError::NotMember)?;
         let starting = self.starting(id);
         let writes = std::iter::once(write).chain(also(id)).collect();
@@ -188,21 +188,11 @@ impl Operations {
         let record = commit.records.into_iter().next().flatten().ok_or(SubmitError::Unreadable)?;
         let stored: OperationSpec = record.spec().map_err(|_| SubmitError::Unreadable)?;
         if stored.operation == id {
-            let mut revision = record.revision;
-            if in_two {
-                match self.core.commit(vec![put(Expect::Present, &whole, None)]).await {
-                    Ok(commit) => revision = commit.revision,
-                    Err(error) => {
-                        let what = "an operation's input is not stored; it ends with this manager";
-                        tracing::warn!(%error, operation = %id, "{what}");
-                    }
-                }
-            }
             let group = GroupRef::new(new.app.clone(), new.lane.clone());
             let live = self.add_live(id, OperationStatus::default(), 0);
             let job = Job {
                 expected: asked.expected,
-                ..Job::new(blank, self.order.of(&group), group, live, fence, revision)
+                ..Job::new(blank, self.order.of(&group), group, live, fence, record.revision)
             };
             drop(starting);
             self.spawn_run(job, asked.input, slot);
@@ -249,7 +239,7 @@ impl Operations {
         self.live_map().by_id.remove(&id);
     }
 
-    fn spawn_run(self: &Arc<Self>, job: Job, input: Input, slot: tokio::sync::OwnedSemaphorePermit) {
+    fn spawn_run(self: &Arc<Self>, job: Job, input: Input, slot: Share) {
         let operations = self.clone();
         tokio::spawn(async move {
             let _slot = slot;

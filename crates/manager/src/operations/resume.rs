@@ -4,6 +4,7 @@ use super::input::Asked;
 use super::supervise::Stored;
 use super::{Failure, Job, Operations};
 use crate::core::keys::GroupRef;
+use crate::core::shares::Share;
 use std::sync::Arc;
 use towpath_types::ErrorCode;
 use towpath_types::spec::OperationPhase;
@@ -12,7 +13,8 @@ use towpath_types::spec::OperationPhase;
 const MOST_TIMES: u32 = 3;
 
 impl Operations {
-    pub(super) async fn resume_one(self: &Arc<Self>, operation: Stored) {
+    /// Goes on with an operation that was claimed, in its org's place among those that run.
+    pub(super) async fn resume_one(self: &Arc<Self>, operation: Stored, slot: Share) {
         let Stored { record, mut spec, status, asked } = operation;
         let Some(fence) = self.core.fence() else { return };
         let rolling = status.phase == OperationPhase::Rolling;
@@ -38,23 +40,14 @@ impl Operations {
             );
             return self.end_unrun(&job, Failure::new(ErrorCode::Internal, message)).await;
         }
-        let slot = self.slots.clone().try_acquire_owned().ok();
-        let whole = asked.filter(|asked| rolling || !asked.blank);
-        match (whole, slot) {
-            (Some(Asked { input, .. }), Some(slot)) => {
-                tracing::info!(operation = %job.id, verb = input.verb(), rolling, "operation is taken up again");
-                self.spawn_run(job, input, slot);
-            }
-            (_, slot) => {
-                let why = if slot.is_some() {
-                    "what was asked for was not stored in full; send it again"
-                } else {
-                    "too many were left behind"
-                };
-                let message = format!("the manager that ran it is gone, and {why}");
-                self.end_unrun(&job, Failure::new(ErrorCode::Internal, message)).await;
-            }
+        // Earlier versions stored the values of variables by a commit of their own, which may not have come.
+        if let Some(Asked { input, .. }) = asked.filter(|asked| rolling || !asked.blank) {
+            tracing::info!(operation = %job.id, verb = input.verb(), rolling, "operation is taken up again");
+            return self.spawn_run(job, input, slot);
         }
+        let message =
+            "the manager that ran it is gone, and what was asked for was not stored in full; send it again";
+        self.end_unrun(&job, Failure::new(ErrorCode::Internal, message)).await;
     }
 
     /// Ends an operation that cannot be gone on with.

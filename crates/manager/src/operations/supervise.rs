@@ -174,9 +174,11 @@ impl Operations {
             return Look::Left;
         }
         let Some(fence) = self.core.fence() else { return Look::Left };
+        // The place first: what was claimed without one could only be ended. Without one it is looked at again soon.
+        let Some(slot) = self.slots.take(stored.spec.app.org.as_str()) else { return Look::Left };
         match self.core.acting(fence, self.claim(stored)).await {
             Ok(Some(claimed)) => {
-                self.resume_one(claimed).await;
+                self.resume_one(claimed, slot).await;
                 Look::Taken
             }
             Ok(None) => Look::Left,

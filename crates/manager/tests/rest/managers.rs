@@ -9,8 +9,8 @@ use std::time::Duration;
 use towpath_bus::Bus;
 use towpath_manager::Manager;
 use towpath_manager::core::keys;
-use towpath_store::Store;
-use towpath_types::ManagerId;
+use towpath_store::{Query, Store};
+use towpath_types::{Kind, ManagerId};
 use towpath_wire::manager::{ApiCall, ApiReply, MAX_HOPS};
 use towpath_wire::{decode, encode, subject};
 
@@ -125,6 +125,53 @@ async fn a_change_whose_answer_is_lost_is_sent_again_and_made_once() {
     let record = pair.platform.store.get(&keys::app_key(&app(&name))).await.unwrap().unwrap();
     assert_eq!(record.generation.0, 2, "it was done once");
     assert_eq!(changed.etag(), format!("\"{}\"", record.revision));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_owner_did_before_it_went_is_not_done_again_by_the_next_one() {
+    let mut pair = Pair::start().await;
+    while pair.second.core().ownership.owner("tokens") != pair.first() {
+        pair = Pair::start().await;
+    }
+    let name = pair.app_of(pair.first());
+    let path = format!("/v1/apps/{name}");
+    let made = pair.api().put(&path, json!({})).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text());
+    let store = pair.platform.store.clone();
+    let count = |kind| {
+        let store = store.clone();
+        async move { store.list(&Query { kind: Some(kind), ..Query::default() }).await.unwrap().records.len() }
+    };
+    let tokens_before = count(Kind::Token).await;
+    // None of these has a key of its client's.
+    pair.bus.lose_answers(3);
+    let (app_path, env_path, conditional) =
+        (path.clone(), format!("{path}/env"), pair.api().with("if-match", &made.etag()));
+    let (plain, tokens) = (pair.api(), pair.api());
+    let changing =
+        tokio::spawn(async move { conditional.patch(&app_path, json!({"env": {"A": "1"}})).await });
+    let minting =
+        tokio::spawn(
+            async move { tokens.post("/v1/tokens", json!({"name": "t", "role": "developer"})).await },
+        );
+    let generation = || async { store.get(&keys::app_key(&app(&name))).await.unwrap().unwrap().generation.0 };
+    until_async("the change is made", || async { generation().await == 2 }).await;
+    let setting = tokio::spawn(async move { plain.patch(&env_path, json!({"B": "1"})).await });
+    until_async("everything is made", || async {
+        generation().await == 3
+            && count(Kind::Operation).await == 1
+            && count(Kind::Token).await > tokens_before
+    })
+    .await;
+    let client = pair.api();
+    pair.platform.fleet.stop().await;
+    let (changed, minted, set) = (changing.await.unwrap(), minting.await.unwrap(), setting.await.unwrap());
+    assert_eq!(changed.status, StatusCode::OK, "{}", changed.text());
+    assert_eq!(set.status, StatusCode::ACCEPTED, "{}", set.text());
+    assert_eq!(minted.status, StatusCode::CREATED, "{}", minted.text());
+    let own = Client { token: Some(minted.json()["token"].as_str().unwrap().to_owned()), ..client };
+    assert_eq!(own.get("/v1/whoami").await.json()["name"], "t");
+    assert_eq!((generation().await, count(Kind::Operation).await), (3, 1));
 }
 
 /// How many managers say that they have the active key.

@@ -1,12 +1,12 @@
 //! Changes of several steps that are cut off at each of them: they go on or are as if they had never been, never half.
 
-use crate::client::{Platform, push_of};
+use crate::client::{Client, Platform, push_of};
 use crate::fleet::{app, until, until_async};
 use crate::stager::Stager;
 use http::Method;
 use serde_json::{Value, json};
 use towpath_manager::core::keys;
-use towpath_store::{Query, Store};
+use towpath_store::{Expect, Query, Store, Transaction, Write};
 use towpath_types::spec::RouteSpec;
 use towpath_types::{Kind, LaneName};
 
@@ -49,9 +49,21 @@ async fn ended(platform: &Platform, name: &str) -> Vec<Value> {
 
 /// The manager is gone at the step, and another one starts. A step that does not come is none to be cut off at.
 async fn cut_off(platform: &mut Platform, name: &str, step: u64, late: bool, ask: (Method, &str, Value)) {
+    let client = platform.api();
+    cut_off_as(platform, &client, name, (step, late), ask).await;
+    start_again(platform).await;
+}
+
+async fn cut_off_as(
+    platform: &mut Platform,
+    client: &Client,
+    name: &str,
+    (step, late): (u64, bool),
+    ask: (Method, &str, Value),
+) {
     platform.store.die_after(step, late);
     let (method, path, body) = ask;
-    platform.api().json(method, path, body).await;
+    client.json(method, path, body).await;
     let api = platform.api();
     let path = format!("/v1/operations?app={name}");
     until_async("it is cut off, or done", || async {
@@ -66,6 +78,9 @@ async fn cut_off(platform: &mut Platform, name: &str, step: u64, late: bool, ask
     platform.stager.stop();
     platform.fleet.stop().await;
     platform.store.revive();
+}
+
+async fn start_again(platform: &mut Platform) {
     platform.fleet.start_again().await;
     platform.stager = Stager::start(&platform.fleet, platform.cell.id, platform.cell_token.clone()).await;
     until("it has joined", || platform.fleet.core().may_act()).await;
@@ -123,4 +138,64 @@ async fn an_app_or_lane_is_deleted_whole_wherever_that_is_cut_off() {
                     .is_none()
         );
     }
+}
+
+/// Variables with values, under a key of the client's: what is kept of the answer has no values, what is stored has all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_accepted_under_a_key_is_done_wherever_it_is_cut_off() {
+    let mut platform = Platform::start().await;
+    let source = platform.upload("one").await;
+    for (step, late) in (0..3).flat_map(|step| [(step, false), (step, true)]) {
+        let name = format!("app-{step}-{late}");
+        let path = format!("/v1/apps/{name}/releases");
+        let client = platform.api().with("idempotency-key", &name);
+        let mut push = push_of(source);
+        push["env"] = json!({"GREETING": "hello"});
+        cut_off_as(&mut platform, &client, &name, (step, late), (Method::POST, &path, push)).await;
+        start_again(&mut platform).await;
+        for operation in ended(&platform, &name).await {
+            assert_eq!(operation["phase"], "succeeded", "{step} {late}: {operation}");
+        }
+    }
+}
+
+/// The later one wins, also while nobody runs the earlier one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delete_that_was_cut_off_leaves_what_was_started_since() {
+    let mut platform = Platform::start().await;
+    let source = platform.upload("one").await;
+    let mut raced = [0; 2];
+    for step in 0..2 * STEPS {
+        let name = format!("app-{step}");
+        let pushed = platform.push(&name, push_of(source)).await;
+        assert_eq!(pushed["phase"], "succeeded", "{pushed}");
+        let lane = step % 2 == 1;
+        let path = if lane { format!("/v1/apps/{name}/groups/base") } else { format!("/v1/apps/{name}") };
+        let client = platform.api();
+        cut_off_as(&mut platform, &client, &name, (step / 2, true), (Method::DELETE, &path, json!({}))).await;
+        let group = keys::GroupRef::new(app(&name), LaneName::base());
+        let stopped =
+            platform.store.get(&group.key()).await.unwrap().filter(|record| record.spec["stopped"] == true);
+        let mut started = false;
+        if let Some(mut record) = stopped {
+            record.spec["stopped"] = false.into();
+            let write = Write::Put {
+                key: group.key(),
+                id: record.id,
+                expect: Expect::At(record.revision),
+                spec: Some(record.spec),
+                status: None,
+            };
+            let transaction = Transaction { writes: vec![write], fence: None, idempotency: None };
+            // It may have been over a moment later.
+            started = platform.store.commit(transaction).await.is_ok();
+        }
+        start_again(&mut platform).await;
+        let operations = ended(&platform, &name).await;
+        if started {
+            assert_eq!(parts(&platform, &name).await[..2], [1, 1], "{step}: {operations:?}");
+            raced[usize::from(lane)] += 1;
+        }
+    }
+    assert!(raced[0] > 0 && raced[1] > 0, "{raced:?}");
 }

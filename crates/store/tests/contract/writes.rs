@@ -244,7 +244,8 @@ pub(crate) async fn an_idempotency_key_gives_the_first_result_again(rig: &impl R
 
 pub(crate) async fn an_idempotency_key_belongs_to_one_request_and_is_looked_up(rig: &impl Rig) {
     let store = rig.open().await;
-    let named = |request: Option<&str>| Idempotency { key: "k".into(), request: request.map(Into::into) };
+    let named =
+        |request: Option<&str>| Idempotency { request: request.map(Into::into), ..Idempotency::from("k") };
     let as_named = |name: &str, request| Transaction {
         idempotency: Some(named(request)),
         ..plain(vec![put(&app(name), Expect::Absent, 1)])
@@ -260,12 +261,21 @@ pub(crate) async fn an_idempotency_key_belongs_to_one_request_and_is_looked_up(r
     assert!(matches!(store.answered(&named(other)).await, Err(StoreError::KeyReused)));
     assert_eq!(store.get(&app("b")).await.unwrap(), None);
     // One that was remembered without a digest is any request's: a build of the version before made it.
-    let plain_key = Idempotency { key: "old".into(), request: None };
+    let plain_key = Idempotency::from("old");
     let old =
         Transaction { idempotency: Some(plain_key.clone()), ..plain(vec![delete(&app("x"), Expect::Any)]) };
     let old_first = store.commit(old).await.unwrap();
     let asked = Idempotency { request: other.map(Into::into), ..plain_key };
     assert_eq!(store.answered(&asked).await.unwrap(), Some(old_first));
+    // What is not to be kept for a day is stored, and not remembered.
+    let brief = Idempotency { spec: Some(serde_json::json!({"brief": true})), ..Idempotency::from("brief") };
+    let write =
+        Transaction { idempotency: Some(brief.clone()), ..plain(vec![put(&app("c"), Expect::Absent, 7)]) };
+    let made = store.commit(write.clone()).await.unwrap().records.remove(0).unwrap();
+    assert_eq!(store.get(&app("c")).await.unwrap().unwrap().spec, made.spec);
+    for again in [store.commit(write).await.unwrap(), store.answered(&brief).await.unwrap().unwrap()] {
+        assert_eq!(again.records[0].as_ref().unwrap().spec, serde_json::json!({"brief": true}));
+    }
 }
 
 pub(crate) async fn everything_is_there_after_a_restart(rig: &impl Rig) {
