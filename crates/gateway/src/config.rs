@@ -20,6 +20,9 @@ pub struct GatewayConfig {
     /// File with the key for sticky cookies (32 bytes, or 64 hex digits) that all gateways of a cluster share; absent = one of its
     /// own, made at the first start.
     pub sticky_key: Option<PathBuf>,
+    /// File with a gateways' token, with which the keys of what is secret in resources are asked for; absent = `gateway-token` in the data
+    /// directory of the process.
+    pub token_file: Option<PathBuf>,
     /// Where this gateway stands.
     pub place: Place,
     /// Worker threads; 0 = one a core.
@@ -149,6 +152,7 @@ impl Default for GatewayConfig {
             admin: None,
             data_dir: PathBuf::from("gateway"),
             sticky_key: None,
+            token_file: None,
             place: Place::default(),
             workers: 0,
             trusted: Vec::new(),

@@ -26,6 +26,8 @@ pub struct GatewaySettings {
     pub data_dir: PathBuf,
     /// File with the key for sticky cookies; absent = one of its own in the data directory.
     pub sticky_key: Option<PathBuf>,
+    /// File with a gateways' token, read whenever keys are asked for; absent = what is secret in resources cannot be opened.
+    pub token_file: Option<PathBuf>,
     /// Where this gateway stands.
     pub place: Place,
     /// Worker threads, at least one.
@@ -231,6 +233,7 @@ impl GatewayConfig {
             admin,
             data_dir: self.data_dir,
             sticky_key: self.sticky_key,
+            token_file: self.token_file,
             place: self.place,
             workers: if self.workers == 0 { cores() } else { self.workers },
             trusted,
@@ -255,6 +258,7 @@ impl GatewaySettings {
             admin: None,
             data_dir: data_dir.into(),
             sticky_key: None,
+            token_file: None,
             place: Place::default(),
             workers: cores(),
             trusted: Vec::new(),

@@ -23,6 +23,8 @@ pub struct ManagerSettings {
     pub first_token_file: Option<PathBuf>,
     /// The cells' token is written here (mode 0600); `None` = not written.
     pub cell_token_file: Option<PathBuf>,
+    /// The gateways' token is written here (mode 0600); `None` = not written.
+    pub gateway_token_file: Option<PathBuf>,
     /// Keys that secrets are sealed with, newest first; the same file on all managers. `None` = no secrets can be set.
     pub secrets_key_file: Option<PathBuf>,
     /// Whether that file is made when it is not there and nothing is sealed yet, and gets a new key at each rotation: for a
@@ -66,6 +68,7 @@ impl ManagerSettings {
             gateway_url: "http://127.0.0.1:8080".into(),
             first_token_file: None,
             cell_token_file: None,
+            gateway_token_file: None,
             secrets_key_file: None,
             make_secrets_key: false,
             limits: ApiLimits::default(),

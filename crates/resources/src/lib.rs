@@ -21,6 +21,7 @@ mod patch;
 pub mod plugins;
 mod resolved;
 pub mod schema;
+mod secrets;
 mod set;
 
 pub use certificate::{Validity, validity_of};
@@ -33,4 +34,5 @@ pub use resolved::{
     Merged, PathPattern, PluginUse, Resolved, ResolvedConsumer, ResolvedRule, ResolvedStream,
     ResolvedUpstream, Serves, Source, Target, UpstreamKey, merge,
 };
+pub use secrets::{each_secret, has_secret, is_sealed, sealed_text, sealed_value};
 pub use set::{Changed, Refused, Set};

@@ -17,7 +17,8 @@ const HEAD: &str = "\
 <!-- Written by crates/resources/tests/guide.rs from the types that are read; UPDATE_GUIDE=1 writes it anew. -->
 
 Names, defaults and limits are those of Apache APISIX's public documentation. A field that is not in these tables, or that they call
-refused, is a fault of the resource: it is told by its path and the resource is not taken. *Ours* marks what APISIX does not have.
+refused, is a fault of the resource: it is told by its path and the resource is not taken. *Ours* marks what APISIX does not have,
+*secret* what is sealed where it is kept (`x-secret` in the schemas; see [Secrets](secrets.md)).
 The same tables as JSON Schema are at `/apisix/admin/schema/{kind}` and `/apisix/admin/schema/plugins/{name}`.
 
 **Ids**: letters, digits, `-`, `_`, `.`, at most 64; an integer stands for its digits. A consumer's id is its `username`, plugin metadata's the
@@ -88,6 +89,9 @@ fn rows(text: &mut String, before: &str, schema: &Value, upstream_elsewhere: boo
             field["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
         if let Some(rest) = about.strip_prefix("Ours: ") {
             about = format!("*Ours*: {rest}");
+        }
+        if field["x-secret"] == true {
+            about.push_str(" *Secret*.");
         }
         if link {
             about.push_str(" See [`upstreams`](#upstreams).");

@@ -1,6 +1,6 @@
 //! The file that holds the keys: one a line, newest first; `#` begins a comment.
 
-use crate::keyring::{KEY, Key, Keyring};
+use crate::keyring::{Key, Keyring};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -72,9 +72,8 @@ pub fn load(path: &Path) -> Result<Option<Keyring>, KeyFileError> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let bytes = line.strip_prefix(WORD).and_then(read_hex);
-        let bytes = bytes.ok_or_else(|| KeyFileError::Line { path: path.to_owned(), line: index + 1 })?;
-        keys.push(Key::from_bytes(*bytes));
+        let key = line.strip_prefix(WORD).and_then(Key::from_hex);
+        keys.push(key.ok_or_else(|| KeyFileError::Line { path: path.to_owned(), line: index + 1 })?);
     }
     if keys.is_empty() {
         return Err(KeyFileError::Empty { path: path.to_owned() });
@@ -82,28 +81,32 @@ pub fn load(path: &Path) -> Result<Option<Keyring>, KeyFileError> {
     Ok(Some(Keyring::new(keys)))
 }
 
-fn read_hex(text: &str) -> Option<Zeroizing<[u8; KEY]>> {
-    let text = text.trim();
-    if text.len() != 2 * KEY || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut bytes = Zeroizing::new([0; KEY]);
-    for (byte, at) in bytes.iter_mut().zip((0..text.len()).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
-}
-
 fn line_of(key: &Key) -> Zeroizing<String> {
-    let mut line = Zeroizing::new(String::with_capacity(WORD.len() + 2 * KEY + 1));
+    let hex = key.to_hex();
+    let mut line = Zeroizing::new(String::with_capacity(WORD.len() + hex.expose().len() + 1));
     line.push_str(WORD);
-    for byte in key.bytes() {
-        for half in [byte >> 4, byte & 15] {
-            line.push(char::from_digit(u32::from(half), 16).unwrap_or('0'));
-        }
-    }
+    line.push_str(hex.expose());
     line.push('\n');
     line
+}
+
+/// Writes these keys, in the place of whatever was there; the file is whole at any moment.
+pub fn save(path: &Path, ring: &Keyring) -> Result<(), KeyFileError> {
+    let new = temporary(path);
+    let written = (|| {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        for key in ring.keys() {
+            file.write_all(line_of(key).as_bytes())?;
+        }
+        file.sync_all()?;
+        fs::rename(&new, path)
+    })();
+    if let Err(error) = written {
+        let _ = fs::remove_file(&new);
+        return Err(io_error(path)(error));
+    }
+    sync_parent(path);
+    Ok(())
 }
 
 /// Makes a file with one new key; never over one that is there.
@@ -192,6 +195,10 @@ mod tests {
         assert_eq!(again.newest().unwrap().id(), both.newest().unwrap().id());
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let other = Keyring::new(vec![Key::generate().unwrap()]);
+        save(&path, &other).unwrap();
+        assert_eq!(load(&path).unwrap().unwrap().newest().unwrap().id(), other.newest().unwrap().id());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     }
 
     #[test]

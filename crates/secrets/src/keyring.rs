@@ -53,6 +53,13 @@ pub struct Place<'a> {
     pub name: &'a str,
 }
 
+impl<'a> Place<'a> {
+    /// Of what is secret in a resource of the gateway. `id`: `routes/1`; `name`: the path of its field.
+    pub fn in_resource(id: &'a str, name: &'a str) -> Self {
+        Self { kind: "resource", id, name }
+    }
+}
+
 /// One key.
 #[derive(Clone)]
 pub struct Key {
@@ -83,14 +90,33 @@ impl Key {
         Ok(Self::from_bytes(bytes))
     }
 
+    /// From the 64 hex digits of [`Key::to_hex`].
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if text.len() != 2 * KEY || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut bytes = Zeroizing::new([0; KEY]);
+        for (byte, at) in bytes.iter_mut().zip((0..text.len()).step_by(2)) {
+            *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
+        }
+        Some(Self::from_bytes(*bytes))
+    }
+
+    /// Its bytes in hex.
+    pub fn to_hex(&self) -> Secret {
+        let mut text = String::with_capacity(2 * KEY);
+        for byte in self.bytes.iter() {
+            for half in [byte >> 4, byte & 15] {
+                text.push(char::from_digit(u32::from(half), 16).unwrap_or('0'));
+            }
+        }
+        Secret::new(text)
+    }
+
     /// Its fingerprint.
     pub fn id(&self) -> &KeyId {
         &self.id
-    }
-
-    /// Its bytes, for the key file.
-    pub(crate) fn bytes(&self) -> &[u8; KEY] {
-        &self.bytes
     }
 
     /// Encrypts.
@@ -272,5 +298,9 @@ mod tests {
         let ring = Keyring::new(vec![key.clone(), Key::from_bytes([8; KEY]), key.clone()]);
         assert_eq!(ring.keys().len(), 2);
         assert_eq!(ring.newest().unwrap().id(), key.id());
+        assert_eq!(Key::from_hex(key.to_hex().expose()).unwrap().id(), key.id());
+        for odd in ["", "07", &"zz".repeat(32), &"ü".repeat(32), &"07".repeat(33)] {
+            assert!(Key::from_hex(odd).is_none(), "{odd}");
+        }
     }
 }

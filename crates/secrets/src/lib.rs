@@ -12,7 +12,7 @@ mod keyring;
 mod parcel;
 mod secret;
 
-pub use keyfile::{KeyFileError, create, load, prepend};
+pub use keyfile::{KeyFileError, create, load, prepend, save};
 pub use keyring::{Key, Keyring, OpenError, Place, SealError};
 pub use parcel::{Parcel, ParcelError, Proof, Recipient, Sender};
 pub use secret::Secret;

@@ -12,7 +12,7 @@ mod route;
 mod towpath;
 mod upstream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use towpath_types::health::HealthCheck;
 use towpath_types::spec::Limits;
@@ -42,6 +42,8 @@ pub(crate) struct Manifest {
     pub(crate) health: Option<HealthCheck>,
     /// Environment.
     pub(crate) env: BTreeMap<String, String>,
+    /// Variables that have to be set as secrets before a push.
+    pub(crate) secrets: BTreeSet<String>,
     /// Further addresses.
     pub(crate) routes: Vec<RouteWish>,
     /// Protocol of the app's port.

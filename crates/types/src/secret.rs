@@ -183,6 +183,33 @@ pub struct KeyringSpec {
     pub rotation: Option<RotationSpec>,
 }
 
+/// Spec of the record of gateways' keys: what is secret in resources of the gateway is sealed with the newest of them. Gateways are given
+/// these keys and no others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayKeysSpec {
+    /// By their ids.
+    pub keys: BTreeMap<KeyId, GatewayKey>,
+}
+
+/// A key of gateways.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayKey {
+    /// The key in hex, sealed with the active key.
+    pub sealed: Sealed,
+    /// The key that was active when this one was made: what is sealed with this one counts as sealed with that one.
+    pub of: KeyId,
+    /// When it was made, store clock, milliseconds since 1970.
+    #[serde(default)]
+    pub made_ms: u64,
+}
+
+impl GatewayKeysSpec {
+    /// The one that belongs to the active key.
+    pub fn newest(&self, active: &KeyId) -> Option<&KeyId> {
+        self.keys.iter().find(|(_, key)| key.of == *active).map(|(id, _)| id)
+    }
+}
+
 /// A rotation that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RotationSpec {

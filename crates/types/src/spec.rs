@@ -322,6 +322,8 @@ pub enum Role {
     Viewer,
     /// A cell: artifacts down, staged artifacts up.
     Cell,
+    /// A gateway: the keys of what is secret in resources of the gateway, over the bus.
+    Gateway,
 }
 
 /// Spec of a token. The token itself is never stored.

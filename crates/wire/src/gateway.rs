@@ -4,6 +4,7 @@ use crate::WireMessage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use towpath_secrets::{Parcel, Proof};
 pub use towpath_types::explained::ExplainedEndpoint;
 use towpath_types::lane::LanePolicy;
 use towpath_types::spec::RouteSpec;
@@ -123,6 +124,34 @@ pub struct SnapshotPage {
     pub next: Option<String>,
 }
 
+/// A gateway asks for the keys that open what is secret in resources. The answer is [`GatewayKeys`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GatewayKeysRequest {
+    /// Who asks.
+    pub gateway: GatewayId,
+    /// Which start of it.
+    pub incarnation: Incarnation,
+    /// Shows that it knows a gateways' token, and to which key the answer is to be sealed.
+    pub proof: Option<Proof>,
+}
+
+impl GatewayKeysRequest {
+    /// Who asks, as the proof says it.
+    pub fn who(&self) -> String {
+        format!("gateway {} {}", self.gateway, self.incarnation.0)
+    }
+}
+
+/// Keys for a gateway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GatewayKeys {
+    /// The keys in hex, newest first, as a JSON list; sealed for who asked.
+    pub parcel: Option<Parcel>,
+    /// Why there are none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub withheld: String,
+}
+
 /// What a gateway is and serves. Sent every 2 s and within 10 ms of a change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GatewayReport {
@@ -214,6 +243,12 @@ impl WireMessage for GatewayDelta {
 }
 impl WireMessage for SnapshotRequest {
     const NAME: &'static str = "gateway.snapshot_request";
+}
+impl WireMessage for GatewayKeysRequest {
+    const NAME: &'static str = "gateway.keys_request";
+}
+impl WireMessage for GatewayKeys {
+    const NAME: &'static str = "gateway.keys";
 }
 impl WireMessage for SnapshotPage {
     const NAME: &'static str = "gateway.snapshot_page";

@@ -12,6 +12,8 @@ pub const GATEWAY_DELTA: &str = "towpath.gateway.delta";
 pub const GATEWAY_LIMITS_ALL: &str = "towpath.gateway.limits";
 /// Requests for a page of the routing table; queue group [`MANAGERS`].
 pub const GATEWAY_SNAPSHOT: &str = "towpath.gateway.snapshot";
+/// Requests of gateways for the keys of what is secret in resources; queue group [`MANAGERS`].
+pub const GATEWAY_KEYS: &str = "towpath.gateway.keys";
 /// Requests of cells for a page of what they should run; queue group [`MANAGERS`].
 pub const CELL_SYNC: &str = "towpath.cell.sync";
 /// Joining and leaving of managers.

@@ -22,8 +22,8 @@ use towpath_wire::cell::{
     SyncPage, SyncRequest,
 };
 use towpath_wire::gateway::{
-    ExplainRequest, ExplainedEndpoint, Explanation, GatewayDelta, GatewayReport, Heard, Item, ItemKey,
-    SnapshotPage, SnapshotRequest,
+    ExplainRequest, ExplainedEndpoint, Explanation, GatewayDelta, GatewayKeys, GatewayKeysRequest,
+    GatewayReport, Heard, Item, ItemKey, SnapshotPage, SnapshotRequest,
 };
 use towpath_wire::limits::{LimitAsk, LimitGrant, LimitsMessage, Said};
 use towpath_wire::log::{LogChunk, LogLine, LogQuery, LogSource};
@@ -349,6 +349,12 @@ fn gateway_messages() {
             delete: vec![gone],
         },
     );
+    let proof = towpath_secrets::Proof { public: "AAAA".into(), proof: "BBBB".into() };
+    let request = GatewayKeysRequest { gateway: gateway(), incarnation: Incarnation(9), proof: Some(proof) };
+    check("gateway.keys_request", &request);
+    let parcel = towpath_secrets::Parcel { public: "CCCC".into(), sealed: "DDDD".into() };
+    check("gateway.keys", &GatewayKeys { parcel: Some(parcel), withheld: String::new() });
+    check("gateway.keys.withheld", &GatewayKeys { parcel: None, withheld: "no such token".into() });
     check(
         "gateway.report",
         &GatewayReport {
@@ -527,6 +533,8 @@ fn what_a_later_build_adds_is_passed_over() {
             GatewayDelta::NAME => read::<GatewayDelta>(&case, &text),
             ExplainRequest::NAME => read::<ExplainRequest>(&case, &text),
             Explanation::NAME => read::<Explanation>(&case, &text),
+            GatewayKeys::NAME => read::<GatewayKeys>(&case, &text),
+            GatewayKeysRequest::NAME => read::<GatewayKeysRequest>(&case, &text),
             GatewayReport::NAME => read::<GatewayReport>(&case, &text),
             LimitsMessage::NAME => read::<LimitsMessage>(&case, &text),
             SnapshotPage::NAME => read::<SnapshotPage>(&case, &text),

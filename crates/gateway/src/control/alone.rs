@@ -31,7 +31,6 @@ pub(super) struct Alone {
 impl Alone {
     /// Loads what is there, says that it is there, and follows it until told to stop.
     pub(super) async fn run(mut self, ready: Option<oneshot::Sender<()>>, mut stop: oneshot::Receiver<()>) {
-        super::resources::apply(&mut self.state, &mut self.resources);
         self.look().await;
         self.publish();
         let _ = ready.map(|ready| ready.send(()));

@@ -1,17 +1,19 @@
 //! Loads a full snapshot of the hard state from the managers, page by page, until it works.
 
 use super::incoming::{Items, read_page};
+use super::keys::Asker;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use towpath_bus::{Bus, BusError};
+use towpath_secrets::Keyring;
 use towpath_types::{GatewayId, Revision};
 use towpath_wire::gateway::SnapshotRequest;
 use towpath_wire::{encode, subject};
 
-/// A complete snapshot: the first page's revision, and all items.
-pub(crate) type Loaded = (Revision, Items);
+/// A complete snapshot: the first page's revision, all items, and the keys that open what is secret in them, if they were asked for.
+pub(crate) type Loaded = (Revision, Items, Option<Keyring>);
 
 /// Longest wait for a page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,11 +39,20 @@ impl Pace {
 }
 
 /// Loads and sends the result.
-pub(crate) async fn run(bus: Arc<dyn Bus>, gateway: GatewayId, pace: Pace, result: mpsc::Sender<Loaded>) {
+pub(super) async fn run(
+    bus: Arc<dyn Bus>,
+    (gateway, asker): (GatewayId, Option<Asker>),
+    pace: Pace,
+    result: mpsc::Sender<Loaded>,
+) {
     for tries in 0.. {
         match load(bus.as_ref(), gateway).await {
-            Ok(loaded) => {
-                let _ = result.send(loaded).await;
+            Ok((revision, items)) => {
+                let keys = match &asker {
+                    Some(asker) => asker.ask(bus.as_ref()).await.ok(),
+                    None => None,
+                };
+                let _ = result.send((revision, items, keys)).await;
                 return;
             }
             Err(error) => {
@@ -52,7 +63,7 @@ pub(crate) async fn run(bus: Arc<dyn Bus>, gateway: GatewayId, pace: Pace, resul
     }
 }
 
-async fn load(bus: &dyn Bus, gateway: GatewayId) -> Result<Loaded, BusError> {
+async fn load(bus: &dyn Bus, gateway: GatewayId) -> Result<(Revision, Items), BusError> {
     let (mut revision, mut items, mut cursor) = (None, Items::default(), None);
     loop {
         let request = encode(&SnapshotRequest { gateway, cursor });

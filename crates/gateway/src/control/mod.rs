@@ -7,6 +7,7 @@ mod feed;
 mod fetch;
 mod identity;
 mod incoming;
+mod keys;
 mod resources;
 mod sharing;
 mod signs;
@@ -28,11 +29,12 @@ use crate::tls::Certificates;
 use crate::vital::Vital;
 use bytes::Bytes;
 use feed::Feed;
+use keys::{Asked, Keys};
 use state::{AnnounceOutcome, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use subscriptions::Subscriptions;
+use subscriptions::{Subscriptions, batch};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -50,8 +52,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause before subscriptions that were ended are made again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_millis(200);
-/// Most messages that one commit takes in.
-const BATCH: usize = 512;
 
 /// What the control thread is made of.
 pub(crate) struct ControlParts {
@@ -123,12 +123,14 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
     let (bus, mut compiled) =
         (parts.bus.filter(|_| source.is_none()), Resources::new(parts.certificates, &parts.settings.dns));
     let mut state = parts.state;
+    let (answers, key_answers) = mpsc::channel(1);
+    let mut keys = Keys::load(&parts.settings, parts.identity, answers);
+    resources::apply(&mut state, &mut compiled, &mut keys);
     let Some(bus) = bus else {
         let (shared, registry) = (parts.shared, parts.registry);
         let alone = alone::Alone { source, shared, state, resources: compiled, registry, seen: None };
         return alone.run(parts.ready, stop).await;
     };
-    resources::apply(&mut state, &mut compiled);
     let sharing = sharing::Sharing {
         gateway: parts.identity.gateway,
         bus: bus.clone(),
@@ -146,6 +148,7 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         shared: parts.shared,
         state,
         resources: compiled,
+        keys,
         sticky: parts.sticky,
         vital: parts.vital.clone(),
         registry: parts.registry,
@@ -165,7 +168,7 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
     control.publish().await;
     let _ = parts.ready.map(|ready| ready.send(()));
     let stopped = tokio::select! {
-        () = control.run(leaving) => return,
+        () = control.run(leaving, key_answers) => return,
         stopped = stop => stopped,
     };
     if stopped.is_ok() {
@@ -181,6 +184,8 @@ struct Control {
     state: State,
     /// Resources that managers have sent, compiled.
     resources: Resources,
+    /// What opens secrets in them.
+    keys: Keys,
     sticky: StickyKey,
     vital: Vital,
     registry: Arc<Registry>,
@@ -205,10 +210,10 @@ struct Control {
 
 impl Control {
     /// Never ends by itself. A bus may end subscriptions, which it does when it is closed, not when it is away.
-    async fn run(&mut self, mut leaving: watch::Receiver<bool>) {
+    async fn run(&mut self, mut leaving: watch::Receiver<bool>, mut keys: mpsc::Receiver<Asked>) {
         let (loaded, mut load_results) = mpsc::channel(1);
         loop {
-            self.follow(&mut leaving, &loaded, &mut load_results).await;
+            self.follow(&mut leaving, &loaded, &mut load_results, &mut keys).await;
             tracing::error!("the bus ended a subscription of the gateway; subscribing again");
             self.feed.miss(clock::now_ms(), fastrand::u64(..));
             tokio::time::sleep(SUBSCRIBE_AGAIN).await;
@@ -221,6 +226,7 @@ impl Control {
         leaving: &mut watch::Receiver<bool>,
         loaded: &mpsc::Sender<fetch::Loaded>,
         load_results: &mut mpsc::Receiver<fetch::Loaded>,
+        key_answers: &mut mpsc::Receiver<Asked>,
     ) {
         let bus = self.bus.clone();
         let mut subscriptions = Subscriptions::make(bus.as_ref(), self.identity.gateway).await;
@@ -254,6 +260,7 @@ impl Control {
                     None => return,
                 },
                 Some(result) = load_results.recv() => self.take_snapshot(result),
+                Some(asked) = key_answers.recv() => self.take_keys(asked),
                 event = self.resources.next() => {
                     let changes = self.resources.take(event);
                     self.state.push(changes);
@@ -301,7 +308,8 @@ impl Control {
     fn start_loading(&mut self, loaded: &mpsc::Sender<fetch::Loaded>) {
         if self.feed.begin_loading() {
             let pace = if self.state.is_loaded() { fetch::CALM } else { fetch::HURRIED };
-            let fetching = fetch::run(self.bus.clone(), self.identity.gateway, pace, loaded.clone());
+            let who = (self.identity.gateway, self.keys.first_asker());
+            let fetching = fetch::run(self.bus.clone(), who, pace, loaded.clone());
             let vital = self.vital.clone();
             tokio::task::spawn_local(async move {
                 vital.watch_passing("the loader of the routing table", fetching).await;
@@ -309,7 +317,17 @@ impl Control {
         }
     }
 
-    fn take_snapshot(&mut self, (revision, items): fetch::Loaded) {
+    /// What waited for a key is tried again, and managers are told what came of it.
+    fn take_keys(&mut self, asked: Asked) {
+        let again = self.keys.take(asked, clock::now_ms());
+        self.state.arrive_again(again);
+        self.changed = true;
+    }
+
+    fn take_snapshot(&mut self, (revision, items, keys): fetch::Loaded) {
+        if let Some(keys) = keys {
+            self.take_keys(Ok(keys));
+        }
         self.state.apply_snapshot(revision, items);
         (self.changed, self.dirty) = (true, true);
         self.feed.loaded(&mut self.state, clock::now_ms(), fastrand::u64(..));
@@ -357,7 +375,7 @@ impl Control {
     /// Compiles, swaps, waits until every worker serves it, and only then tells the managers: at once where they may
     /// wait for it, else (loads are new) with the next report.
     async fn publish(&mut self) {
-        resources::apply(&mut self.state, &mut self.resources);
+        resources::apply(&mut self.state, &mut self.resources, &mut self.keys);
         let (plugins, before) = (self.resources.plugins(), self.shared.view());
         let same_plugins = before.has_plugins(plugins.as_ref());
         if !self.state.commit(clock::now_ns()) && !self.changed && same_plugins {
@@ -372,7 +390,9 @@ impl Control {
         {
             self.shared.publish(view);
         }
-        if !std::mem::take(&mut self.changed) {
+        // Whoever waits until this is served waits for what a key opens, too, for as long as that may be there in a moment.
+        self.keys.ask_when_due(&self.bus, clock::now_ms());
+        if self.keys.is_asking() || !std::mem::take(&mut self.changed) {
             return;
         }
         self.draining = self.in_flight_to_draining();
@@ -462,20 +482,4 @@ impl Control {
             tracing::debug!(%error, "an explanation could not be sent");
         }
     }
-}
-
-/// The message and all that can be had at once behind it.
-async fn batch(first: Message, more: &mut Subscription) -> Vec<Message> {
-    let mut messages = vec![first];
-    while messages.len() < BATCH {
-        tokio::select! {
-            biased;
-            message = more.next() => match message {
-                Some(message) => messages.push(message),
-                None => break,
-            },
-            () = std::future::ready(()) => break,
-        }
-    }
-    messages
 }

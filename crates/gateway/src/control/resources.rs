@@ -1,5 +1,6 @@
-//! Resources that managers send: from items to documents to changes of the table.
+//! Resources that managers send: from items, in which secrets are sealed, to documents to changes of the table.
 
+use super::keys::{Closed, Keys};
 use super::state::State;
 use crate::resources::Resources;
 use std::collections::BTreeMap;
@@ -10,17 +11,22 @@ pub(super) type Arrived = BTreeMap<(String, String), Option<serde_json::Value>>;
 
 /// Compiles what has come since the last time, all at once, since documents refer to each other. Of one that cannot be read the
 /// version from before serves on.
-pub(super) fn apply(state: &mut State, resources: &mut Resources) {
+pub(super) fn apply(state: &mut State, resources: &mut Resources, keys: &mut Keys) {
     let arrived = state.take_arrived();
     if arrived.is_empty() {
         return;
     }
     let (mut puts, mut deletes) = (Vec::new(), Vec::new());
     for ((kind, id), value) in arrived {
-        match document(&kind, &id, value.as_ref()) {
+        keys.forget(&kind, &id);
+        match document(&kind, &id, value.as_ref(), keys) {
             Ok((_, Some(document))) => puts.push(document),
             Ok((key, None)) => deletes.push(key),
-            Err(why) => state.refuse_resource(&format!("{kind}/{id}"), why),
+            Err(Closed::Wrong(why)) => state.refuse_resource(&format!("{kind}/{id}"), why),
+            Err(Closed::Waits(key)) => {
+                let why = keys.wait_for(&kind, &id, &key);
+                state.note_waiting(&format!("{kind}/{id}"), why);
+            }
         }
     }
     let outcome = resources.change(puts, &deletes);
@@ -31,12 +37,15 @@ fn document(
     kind: &str,
     id: &str,
     value: Option<&serde_json::Value>,
-) -> Result<(Key, Option<Document>), String> {
-    let kind: Kind = kind.parse().map_err(|fault: towpath_resources::Fault| fault.message)?;
-    let id = Id::new(kind, id).map_err(|fault| fault.message)?;
-    let document = value
-        .map(|value| read(kind, &id, value))
-        .transpose()
-        .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-    Ok((Key::new(kind, id), document))
+    keys: &Keys,
+) -> Result<(Key, Option<Document>), Closed> {
+    let kind: Kind = kind.parse().map_err(|fault: towpath_resources::Fault| Closed::Wrong(fault.message))?;
+    let id = Id::new(kind, id).map_err(|fault| Closed::Wrong(fault.message))?;
+    let key = Key::new(kind, id);
+    let Some(value) = value else { return Ok((key, None)) };
+    let faults = |faults: Vec<towpath_resources::Fault>| {
+        Closed::Wrong(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    };
+    let document = read(kind, &key.id, keys.open(&key, value)?.as_ref()).map_err(faults)?;
+    Ok((key, Some(document)))
 }

@@ -275,6 +275,23 @@ impl State {
         std::mem::take(&mut self.arrived)
     }
 
+    /// These are to be compiled again, as they are.
+    pub(super) fn arrive_again(&mut self, names: impl IntoIterator<Item = (String, String)>) {
+        for (kind, id) in names {
+            let key = ItemKey::Resource { kind, id };
+            if let Some(Item::Resource { resource, id, value }) = self.items.get(&key).map(AsRef::as_ref) {
+                self.refused.remove(&text_of(&key));
+                self.arrived.insert((resource.clone(), id.clone()), Some(value.clone()));
+            }
+        }
+    }
+
+    /// A resource cannot be used until a key comes.
+    pub(super) fn note_waiting(&mut self, name: &str, why: String) {
+        tracing::debug!(resource = %name, %why, "a resource waits");
+        self.refused.insert(format!("resource {name}"), why);
+    }
+
     /// A resource cannot be used.
     pub(super) fn refuse_resource(&mut self, name: &str, why: String) {
         tracing::warn!(resource = %name, %why, "a resource cannot serve");

@@ -3,13 +3,15 @@
 use super::signs::Signs;
 use crate::clock;
 use std::time::Duration;
-use towpath_bus::{Bus, Subscription};
+use towpath_bus::{Bus, Message, Subscription};
 use towpath_telemetry::Seldom;
 use towpath_types::GatewayId;
 use towpath_wire::subject;
 
 /// Pause before subscriptions are tried again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_millis(200);
+/// Most messages that one commit takes in.
+const BATCH: usize = 512;
 /// Longest time that making a silent subscription anew may hold up the others.
 const RENEW_WITHIN: Duration = Duration::from_secs(2);
 
@@ -87,4 +89,20 @@ async fn subscribe(bus: &dyn Bus, pattern: &str) -> Option<Subscription> {
         }
         Err(_) => None,
     }
+}
+
+/// The message and all that can be had at once behind it.
+pub(super) async fn batch(first: Message, more: &mut Subscription) -> Vec<Message> {
+    let mut messages = vec![first];
+    while messages.len() < BATCH {
+        tokio::select! {
+            biased;
+            message = more.next() => match message {
+                Some(message) => messages.push(message),
+                None => break,
+            },
+            () = std::future::ready(()) => break,
+        }
+    }
+    messages
 }

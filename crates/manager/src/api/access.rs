@@ -248,7 +248,7 @@ impl Reach {
 
 fn rank(role: Role) -> u8 {
     match role {
-        Role::Cell => 0,
+        Role::Cell | Role::Gateway => 0,
         Role::Viewer => 1,
         Role::Developer => 2,
         Role::Owner => 3,

@@ -195,6 +195,7 @@ pub(crate) fn role_text(role: Role) -> &'static str {
         Role::Developer => "developer",
         Role::Viewer => "viewer",
         Role::Cell => "cell",
+        Role::Gateway => "gateway",
     }
 }
 

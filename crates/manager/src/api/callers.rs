@@ -66,7 +66,11 @@ impl ApiState {
     /// The space that an operation works in.
     async fn space_of(&self, id: OperationId) -> Outcome<Option<SpaceRef>> {
         let key = keys::operation_key(id);
-        let space = |record: &Record| record.spec::<OperationSpec>().ok().map(|spec| spec.app.space_ref());
+        let space = |record: &Record| {
+            let spec = record.spec::<OperationSpec>().ok()?;
+            // One of the platform itself is for operators.
+            (spec.verb != crate::operations::ROTATION).then(|| spec.app.space_ref())
+        };
         if let Some(record) = self.core.cache.get(&key) {
             return Ok(space(&record));
         }
@@ -90,7 +94,7 @@ fn segment<'a>(pattern: &str, path: &'a str, name: &str) -> Option<&'a str> {
 /// The org and space in which a token is of use; `None` = the whole platform.
 pub(crate) fn place_of(record: &Record, spec: &TokenSpec) -> Option<OrgName> {
     match spec.role {
-        Role::Operator | Role::Cell => None,
+        Role::Operator | Role::Cell | Role::Gateway => None,
         // One of an earlier version, when there was no other org.
         _ => Some(spec.org.clone().or_else(|| record.key.org.clone()).unwrap_or_else(first_org)),
     }
@@ -106,6 +110,8 @@ fn of_token(core: &Core, record: &Record, presented: &Digest) -> Option<Caller> 
     let reach = match (spec.role, &org) {
         (Role::Operator, _) => Reach::Operator,
         (Role::Cell, _) => Reach::Cell,
+        // Of use on the bus alone.
+        (Role::Gateway, _) => Reach::Orgs(Vec::new()),
         (role, Some(org)) => Reach::Orgs(vec![Grant { org: org.clone(), space: spec.space.clone(), role }]),
         (_, None) => return None,
     };

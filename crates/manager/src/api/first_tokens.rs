@@ -1,4 +1,4 @@
-//! The first tokens: an operator's for whoever installed the platform, and one for the cell beside this manager.
+//! The first tokens: an operator's for whoever installed the platform, and one each for cell and gateway beside this manager.
 //!
 //! A token file that is there already and holds a well-formed token is believed: its hash is put into the store. So a
 //! token may be handed to several managers by whatever brings out their files. Once there is an operator, what a file
@@ -49,9 +49,15 @@ pub(crate) async fn ensure(core: &Core) -> Result<(), FirstTokenError> {
             ensure_file(core, path, &name, Role::Operator, Expect::Any).await?;
         }
     }
-    if let Some(path) = &settings.cell_token_file {
-        // Each manager has a name of its own for it, so that they do not replace each other's.
-        ensure_file(core, path, &format!("cell-{}", core.manager.short()), Role::Cell, Expect::Any).await?;
+    // Each manager has names of its own for these, so that they do not replace each other's.
+    let others = [
+        (&settings.cell_token_file, "cell", Role::Cell),
+        (&settings.gateway_token_file, "gateway", Role::Gateway),
+    ];
+    for (path, word, role) in others {
+        if let Some(path) = path {
+            ensure_file(core, path, &format!("{word}-{}", core.manager.short()), role, Expect::Any).await?;
+        }
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::view::{OperationView, unreadable};
 use super::writing::{Conditions, wait_time};
 use crate::core::keys::{self, GroupRef};
 use crate::error::CommitError;
-use crate::operations::{Input, Live, NewOperation, SubmitError, elsewhere};
+use crate::operations::{Input, Live, NewOperation, ROTATION, SubmitError, elsewhere};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -22,6 +22,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use towpath_store::{Expect, StoreError, Write};
+use towpath_types::resource::Key;
 use towpath_types::spec::{OperationPhase, OperationSpec, OperationStatus};
 use towpath_types::{AppName, ErrorCode, Kind, ManagerId, Millis, OperationId, Record, Revision};
 
@@ -69,13 +70,16 @@ pub(crate) async fn get_operation(
     responses((status = 200, body = List<OperationView>), (status = "default", body = ProblemBody)))]
 pub(crate) async fn list_operations(
     State(state): State<ApiState>,
+    caller: Caller,
     Params(query): Params<OperationQuery>,
 ) -> Outcome<Response> {
     // Ids rise with time, so the newest are the last. The list is read from memory, backwards, no further than needed.
     let wanted = page_query(Kind::Operation, None, query.limit, query.cursor.as_deref())?;
     let of_space = |record: &Record| {
         record.spec::<OperationSpec>().is_ok_and(|spec| {
-            spec.app.space_ref() == query.space() && query.app.as_ref().is_none_or(|app| spec.app.app == *app)
+            (spec.verb != ROTATION || caller.is_operator())
+                && spec.app.space_ref() == query.space()
+                && query.app.as_ref().is_none_or(|app| spec.app.app == *app)
         })
     };
     let all = state.core.cache.list(Kind::Operation, None, None);
@@ -267,6 +271,20 @@ impl ApiState {
         let first = super::writing::first(commit)?;
         let present = self.core.store.get(&first.key).await?.unwrap_or_else(|| first.clone());
         self.accepted(present, commit.revision, wait, wait_timeout).await.map(Some)
+    }
+
+    /// Likewise for what belongs to the platform and counts towards nobody's quota. `key`: the resource that it is about.
+    pub(crate) async fn accept_of_platform(
+        &self,
+        new: NewOperation,
+        key: &Key,
+        conditions: &Conditions,
+    ) -> Outcome<Response> {
+        let entry = self.operation_entry(conditions.trail.as_ref(), &new, key);
+        let also = move |id| entry.map(|entry| entry(id)).into_iter().collect();
+        let (named, until) = (conditions.idempotency.clone(), conditions.until);
+        let (record, revision) = self.operations.submit(new, named, until, Box::new(also)).await?;
+        self.accepted(record, revision, None, None).await
     }
 
     async fn accepted(

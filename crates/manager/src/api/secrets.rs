@@ -4,16 +4,19 @@ use super::ApiState;
 use super::auth::Caller;
 use super::problem::{Outcome, Problem, ProblemBody};
 use super::query::NoQuery;
-use super::writing::{Conditions, first};
+use super::view::OperationView;
+use super::writing::Conditions;
 use crate::core::keys;
+use crate::operations::{Input, NewOperation, platform};
 use crate::vault;
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use towpath_secrets::Key;
-use towpath_types::ErrorCode;
-use towpath_types::secret::{KeyId, KeyringSpec, KeyringStatus, RotationProgress, RotationSpec};
+use towpath_types::secret::{KeyId, KeyringStatus, RotationProgress, RotationSpec};
+use towpath_types::{ErrorCode, LaneName};
 
 /// A key.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -33,7 +36,7 @@ pub(crate) struct KeyView {
     waiting: u64,
     /// Nothing is sealed with it any more, and it may be taken out of the key file.
     removable: bool,
-    /// Apps with values that the answering manager cannot open, since it lacks this key.
+    /// Apps, and resources of the gateway, with values that the answering manager cannot open, since it lacks this key.
     closed: Vec<String>,
 }
 
@@ -66,37 +69,27 @@ pub(crate) async fn get_secrets(
     Ok(Json(state.secrets_view()))
 }
 
-/// Seals everything with the newest key from now on. Where the platform has one manager, that key is made now; with several,
-/// it has to be in the key file of all of them. What is there is sealed anew in the background.
+/// Seals everything with the newest key: an operation, which can be followed like any other. Where the platform has one manager, that
+/// key is made now; with several, it has to be in the key file of all of them.
 #[utoipa::path(post, path = "/v1/secrets/rotate", tag = "platform",
-    responses((status = 200, body = SecretsView), (status = "default", body = ProblemBody)))]
+    responses((status = 202, body = OperationView), (status = "default", body = ProblemBody)))]
 pub(crate) async fn rotate_secrets(
     State(state): State<ApiState>,
     caller: Caller,
     _query: NoQuery,
     conditions: Conditions,
-) -> Outcome<Json<SecretsView>> {
-    let core = &state.core;
-    if conditions.first.is_none()
-        && let Some(why) = core.sealing_trouble()
-    {
+) -> Outcome<Response> {
+    if let Some(before) = state.accepted_before(&conditions, None, None).await? {
+        return Ok(before);
+    }
+    if let Some(why) = state.core.sealing_trouble() {
         return Err(Problem::new(ErrorCode::SecretsUnavailable, why));
     }
-    let key = match conditions.first {
-        Some(_) => None,
-        None => Some(state.next_key().await?),
-    };
-    let commit = state
-        .change(&keys::keyring_key(), &conditions, |present, expect| {
-            let present = present.ok_or_else(|| Problem::not_found("keyring"))?;
-            let spec: KeyringSpec = present.spec().map_err(|_| super::view::unreadable(present))?;
-            let key = key.as_ref().ok_or_else(|| Problem::not_found("key"))?;
-            let next = vault::rotated(&state.core, &spec, key, &caller.name)?;
-            Ok(vec![state.put(present.key.clone(), expect, &next)])
-        })
-        .await?;
-    first(&commit)?;
-    Ok(Json(state.secrets_view()))
+    let to = state.next_key().await?.id().clone();
+    let app = platform().map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    let input = Input::RotateSecrets { to };
+    let new = NewOperation { app, lane: LaneName::base(), input, expected: None, by: caller.name };
+    state.accept_of_platform(new, &keys::keyring_key(), &conditions).await
 }
 
 impl ApiState {

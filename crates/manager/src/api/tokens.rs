@@ -25,7 +25,7 @@ use towpath_types::{ErrorCode, Kind, Millis, OrgName, Record, Revision, SpaceNam
 pub(crate) struct TokenView {
     name: String,
     role: Role,
-    /// Where it may do that; absent for operators' and cells'.
+    /// Where it may do that; absent for operators', cells' and gateways'.
     #[serde(skip_serializing_if = "Option::is_none")]
     org: Option<OrgName>,
     /// In this space alone.
@@ -43,7 +43,7 @@ pub(crate) struct TokenView {
 pub(crate) struct NewToken {
     name: String,
     role: Role,
-    /// Where it may do that; absent for operators' and cells'.
+    /// Where it may do that; absent for operators', cells' and gateways'.
     #[serde(skip_serializing_if = "Option::is_none")]
     org: Option<OrgName>,
     /// In this space alone.
@@ -107,7 +107,10 @@ impl Checked for TokenBody {
             Some(_) => {}
         }
         if self.role.is_none() {
-            errors.push(FieldError::new("role", "is needed: operator, owner, developer, viewer or cell"));
+            errors.push(FieldError::new(
+                "role",
+                "is needed: operator, owner, developer, viewer, cell or gateway",
+            ));
         }
         if self.space.is_some() && !matches!(self.role, Some(Role::Developer | Role::Viewer)) {
             errors.push(FieldError::new("space", "is for developers and viewers alone"));
@@ -180,11 +183,11 @@ pub(crate) async fn create_token(
         return Err(Problem::field("name", "is needed"));
     };
     let org = match role {
-        Role::Operator | Role::Cell if caller.is_operator() => None,
-        Role::Operator | Role::Cell => {
+        Role::Operator | Role::Cell | Role::Gateway if caller.is_operator() => None,
+        Role::Operator | Role::Cell | Role::Gateway => {
             return Err(Problem::new(
                 ErrorCode::Forbidden,
-                "operators alone make tokens for operators and cells",
+                "operators alone make tokens for operators, cells and gateways",
             ));
         }
         Role::Owner | Role::Developer | Role::Viewer => Some(query.org()),

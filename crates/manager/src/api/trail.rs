@@ -6,6 +6,7 @@ use super::ApiState;
 use super::forward::{Forwarded, SOURCE};
 use super::problem::{Outcome, Problem, REQUEST_ID};
 use crate::operations::{Input, NewOperation};
+use crate::vault::masked;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use http::request::Parts;
 use serde_json::{Map, Value};
@@ -103,6 +104,8 @@ impl Trail {
             // Never the hash of its token.
             let user = after.get("user").or_else(|| before.get("user")).and_then(Value::as_str);
             entry.name = user.unwrap_or_default().to_owned();
+        } else if let Some((before, after)) = masked_resource(key, before, after) {
+            compare(&mut String::new(), &before, &after, &mut entry.fields);
         } else {
             compare(&mut String::new(), before, after, &mut entry.fields);
         }
@@ -152,6 +155,14 @@ impl Trail {
         );
         entry
     }
+}
+
+/// Both versions of a resource of the gateway without its secrets, which may stand in lists, too. `None` = it is something else.
+fn masked_resource(key: &Key, before: &Value, after: &Value) -> Option<(Value, Value)> {
+    let (kind, id) = key.name.split_once('/').filter(|_| key.kind == Kind::Resource)?;
+    let kind: towpath_resources::Kind = kind.parse().ok()?;
+    let key = towpath_resources::Key::new(kind, towpath_resources::Id::new(kind, id).ok()?);
+    Some((masked(&key, before, Some(after)), masked(&key, after, None)))
 }
 
 /// Whether what stands at a path may be a secret.

@@ -6,7 +6,7 @@ use super::body::Checked;
 use super::problem::{FieldError, Outcome};
 use super::validate;
 use super::view::sees_env;
-use crate::operations::{Given, GivenSecret};
+use crate::operations::{Given, GivenHidden, GivenSecret};
 use crate::vault::{Sizes, given_place};
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -198,16 +198,27 @@ impl ApiState {
         before.may_become(&before.with(values))?;
         let is_secret =
             |name: &str| present.is_some_and(|env| env.get(name).is_some_and(|v| v.secret().is_some()));
+        let can_seal = self.core.sealing_trouble().is_none();
+        let app = app.to_string();
         let given = |name: &str, value: GivenBody| -> Outcome<Given> {
-            let plain = match value {
-                GivenBody::Plain(value) if !is_secret(name) => return Ok(Given::Plain(value)),
-                GivenBody::Plain(value) => Secret::new(value),
-                GivenBody::Secret(value) => value,
+            // What is given as it is may come to a variable that is a secret by then, so it is no more to be read than that one.
+            // Builds' own variables cannot become secrets.
+            let (plain, hidden) = match value {
+                GivenBody::Plain(value) if is_secret(name) => (Secret::new(value), false),
+                GivenBody::Plain(value) if can_seal && !name.starts_with(validate::BUILD_PREFIX) => {
+                    (Secret::new(value), true)
+                }
+                GivenBody::Plain(value) => return Ok(Given::Plain(value)),
+                GivenBody::Secret(value) => (value, false),
             };
-            let app = app.to_string();
             let sealed = self.core.seal_secret(given_place(&app, name), &plain)?;
-            let parts = [&b"given"[..], app.as_bytes(), name.as_bytes(), plain.expose().as_bytes()];
-            Ok(Given::Secret(GivenSecret { sealed, mark: self.core.keyed_digest(&parts)? }))
+            let kind = if hidden { &b"hidden"[..] } else { &b"given"[..] };
+            let parts = [kind, app.as_bytes(), name.as_bytes(), plain.expose().as_bytes()];
+            let mark = self.core.keyed_digest(&parts)?;
+            Ok(match hidden {
+                true => Given::Hidden(GivenHidden { hidden: sealed, mark }),
+                false => Given::Secret(GivenSecret { sealed, mark }),
+            })
         };
         let sealed = body.0.into_iter().map(|(name, value)| {
             let value = value.map(|value| given(&name, value)).transpose()?;

@@ -103,6 +103,11 @@ pub fn org_token_key(org: &OrgName, name: &str) -> Key {
     Key { kind: Kind::Token, org: Some(org.clone()), space: None, name: name.to_owned() }
 }
 
+/// Key of the keys of gateways.
+pub fn gateway_keys_key() -> Key {
+    above(Kind::Keyring, "gateways".to_owned())
+}
+
 /// Key of a user.
 pub fn user_key(user: &UserName) -> Key {
     above(Kind::User, user.to_string())

@@ -4,10 +4,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use towpath_types::health::HealthCheck;
-use towpath_types::secret::Sealed;
+use towpath_types::secret::{KeyId, Sealed};
 use towpath_types::spec::Limits;
 use towpath_types::upstream::{Protocol, UpstreamSpec};
 use towpath_types::{Digest, Generation, Millis, OperationId};
+
+/// The verb of rotations, which belong to the platform and to no app.
+pub(crate) const ROTATION: &str = "rotate-secrets";
 
 /// A verb with its input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,6 +38,11 @@ pub enum Input {
     DeleteGroup,
     /// The app goes, with all that belongs to it.
     Delete,
+    /// All secrets are sealed with another key.
+    RotateSecrets {
+        /// Which one.
+        to: KeyId,
+    },
 }
 
 /// A value that a client gave for a variable.
@@ -45,6 +53,8 @@ pub enum Given {
     Plain(String),
     /// Sealed until it belongs to an app or a group.
     Secret(GivenSecret),
+    /// Given as it is, and sealed all the same until the change is made: by then the variable may be a secret.
+    Hidden(GivenHidden),
 }
 
 /// A secret value that a client gave.
@@ -53,6 +63,15 @@ pub struct GivenSecret {
     /// The value.
     pub sealed: Sealed,
     /// Equal for equal values of one variable of one app; tells nothing without the keys.
+    pub mark: String,
+}
+
+/// A value that a client gave as it is, sealed. An earlier build, which does not know of it, cannot take it for a secret.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GivenHidden {
+    /// The value.
+    pub hidden: Sealed,
+    /// As in [`GivenSecret`].
     pub mark: String,
 }
 
@@ -121,8 +140,10 @@ impl Asked {
 fn digest_of(operation: OperationId, input: &Input, expected: Option<Generation>) -> Digest {
     let mut input = input.clone();
     for given in input.env_mut().into_iter().flat_map(BTreeMap::values_mut).flatten() {
-        if let Given::Secret(secret) = given {
-            secret.sealed = Sealed::blank();
+        match given {
+            Given::Secret(secret) => secret.sealed = Sealed::blank(),
+            Given::Hidden(value) => value.hidden = Sealed::blank(),
+            Given::Plain(_) => {}
         }
     }
     let text = serde_json::to_vec(&(operation, &input, expected)).unwrap_or_default();
@@ -188,6 +209,7 @@ impl Input {
             Input::Restart => "restart",
             Input::DeleteGroup => "delete-group",
             Input::Delete => "delete",
+            Input::RotateSecrets { .. } => ROTATION,
         }
     }
 
@@ -197,7 +219,11 @@ impl Input {
             Input::Push(push) => Some(&push.env),
             Input::Scale(change) | Input::Update(change) => Some(&change.env),
             Input::Env { env } => Some(env),
-            Input::Rollback { .. } | Input::Restart | Input::DeleteGroup | Input::Delete => None,
+            Input::Rollback { .. }
+            | Input::Restart
+            | Input::DeleteGroup
+            | Input::Delete
+            | Input::RotateSecrets { .. } => None,
         }
     }
 
@@ -206,7 +232,11 @@ impl Input {
             Input::Push(push) => Some(&mut push.env),
             Input::Scale(change) | Input::Update(change) => Some(&mut change.env),
             Input::Env { env } => Some(env),
-            Input::Rollback { .. } | Input::Restart | Input::DeleteGroup | Input::Delete => None,
+            Input::Rollback { .. }
+            | Input::Restart
+            | Input::DeleteGroup
+            | Input::Delete
+            | Input::RotateSecrets { .. } => None,
         }
     }
 
@@ -258,6 +288,7 @@ mod tests {
             Input::Scale(GroupChange { count: Some(0), ..GroupChange::default() }),
             Input::Env { env: [("A".to_owned(), None)].into() },
             Input::Restart,
+            Input::RotateSecrets { to: KeyId::new("0011aabb") },
         ] {
             let json = serde_json::to_value(&input).unwrap();
             assert_eq!(json["verb"], input.verb());
@@ -290,6 +321,16 @@ mod tests {
             let given = Given::Secret(GivenSecret { sealed, mark: mark.into() });
             Input::Env { env: [("A".to_owned(), Some(given))].into() }
         };
+        let hidden = |body: &str, mark: &str| {
+            let hidden = format!("tps1.00.{body}").parse().unwrap();
+            let given = Given::Hidden(GivenHidden { hidden, mark: mark.into() });
+            Input::Env { env: [("A".to_owned(), Some(given))].into() }
+        };
+        let json = serde_json::to_value(hidden("x", "m")).unwrap();
+        assert_eq!(serde_json::from_value::<Input>(json).unwrap(), hidden("x", "m"));
+        let stored = Asked::new(id(1), hidden("x", "m"), None);
+        assert!(stored.is_same(id(1), &Asked::new(id(2), hidden("y", "m"), None)));
+        assert!(!stored.is_same(id(1), &Asked::new(id(2), hidden("x", "n"), None)));
         let stored = Asked::new(id(1), secret("x", "m"), None).blanked();
         assert!(stored.is_same(id(1), &Asked::new(id(2), secret("y", "m"), None)), "sealed anew");
         assert!(!stored.is_same(id(1), &Asked::new(id(2), secret("x", "n"), None)), "another value");

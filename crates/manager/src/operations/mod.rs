@@ -20,6 +20,7 @@ mod prune;
 mod push;
 mod release;
 mod resume;
+mod rotate;
 mod staging;
 mod supervise;
 mod urls;
@@ -27,12 +28,14 @@ mod urls;
 pub use events::{Event, Events};
 pub(crate) use failure::Failure;
 use input::Asked;
-pub use input::{Given, GivenSecret, GroupChange, Input, Push};
+pub(crate) use input::ROTATION;
+pub use input::{Given, GivenHidden, GivenSecret, GroupChange, Input, Push};
 pub(crate) use job::Job;
 pub use job::Live;
 pub(crate) use logs::read as read_log;
 pub(crate) use prune::spawn as spawn_prune;
 pub(crate) use release::ReleaseStatus;
+pub(crate) use rotate::platform;
 pub(crate) use supervise::spawn as spawn_supervise;
 use urls::urls_of;
 pub(crate) use urls::{RouteIndex, automatic_host, url};
@@ -335,6 +338,7 @@ impl Operations {
             Input::Restart => self.restart(job).await,
             Input::DeleteGroup => self.delete_group(job).await,
             Input::Delete => self.delete_app(job).await,
+            Input::RotateSecrets { to } => self.rotate_secrets(job, to).await,
         }
     }
 

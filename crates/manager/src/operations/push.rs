@@ -368,7 +368,7 @@ fn build_env(push: &Push) -> BTreeMap<String, String> {
     let plain = |given: &Option<Given>| match given {
         Some(Given::Plain(value)) => Some(value.clone()),
         // Refused when it was asked for: what a build sees ends in its output and its artifact.
-        Some(Given::Secret(_)) | None => None,
+        Some(Given::Secret(_) | Given::Hidden(_)) | None => None,
     };
     given.filter_map(|(name, value)| Some((name.clone(), plain(value)?))).collect()
 }

@@ -43,6 +43,14 @@ pub(crate) fn merge_env(
             (Some(Given::Secret(given)), _) => {
                 core.open_secret(given_place(&app.to_string(), name), &given.sealed)?
             }
+            (Some(Given::Hidden(given)), present) => {
+                let plain = core.open_secret(given_place(&app.to_string(), name), &given.hidden)?;
+                if present.is_none() {
+                    env.insert(name.clone(), EnvValue::Plain(plain.expose().to_owned()));
+                    continue;
+                }
+                plain
+            }
         };
         let same = |present: &towpath_types::secret::SecretVar| {
             present.of == of

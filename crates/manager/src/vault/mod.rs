@@ -5,13 +5,16 @@
 //!
 //! Must not: give a plain value to anything but an answer to a cell.
 
+mod gateway_keys;
 mod merge;
+mod resources;
 mod rotation;
 mod size;
 mod tend;
 
 pub(crate) use merge::{given_place, merge_env};
-pub(crate) use rotation::tally;
+pub(crate) use resources::{Unopened, masked, shown};
+pub(crate) use rotation::{Pass, noted_done, reseal_left, tally};
 pub(crate) use size::Sizes;
 pub(crate) use tend::{add_key, begin, rotated, spawn};
 
@@ -20,7 +23,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 use towpath_secrets::{Keyring, OpenError, Place, SealError, Secret};
 use towpath_types::secret::{KeyId, KeyringSpec, KeyringStatus, Sealed, SecretVar};
@@ -82,6 +85,8 @@ impl From<VaultError> for crate::api::problem::Problem {
 pub struct Vault {
     file: Option<PathBuf>,
     held: RwLock<Held>,
+    /// Up to where all is known to be sealed with the newest keys.
+    swept: Mutex<Option<rotation::Swept>>,
     /// Keys are added one after another.
     adding: tokio::sync::Mutex<()>,
 }
@@ -208,7 +213,8 @@ pub(crate) fn may_hold_secret(path: &str) -> bool {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let mut parts =
         path.split('/').map(|part| percent_encoding::percent_decode_str(part).decode_utf8_lossy());
-    parts.nth(2).is_some_and(|part| part == "apps")
+    parts.next();
+    parts.next().is_some_and(|part| part == "apisix") || parts.next().is_some_and(|part| part == "apps")
 }
 
 impl Core {
@@ -256,9 +262,14 @@ mod tests {
 
     #[test]
     fn the_path_says_whether_a_body_may_hold_a_secret() {
-        for path in
-            ["/v1/apps/shop/env", "/v1/apps/shop?org=o", "/v1/%61pps/shop/groups/base", "/v1/apps/a/releases"]
-        {
+        for path in [
+            "/v1/apps/shop/env",
+            "/v1/apps/shop?org=o",
+            "/v1/%61pps/shop/groups/base",
+            "/v1/apps/a/releases",
+            "/apisix/admin/ssls/1",
+            "/%61pisix/admin/consumers",
+        ] {
             assert!(may_hold_secret(path), "{path}");
         }
         for path in ["/v1/lanes/apps", "/v1/space", "/v1/routes?host=/v1/apps/", "/v1/tokens", "/", ""] {

@@ -1,42 +1,63 @@
 //! Sealing anew what is sealed with another than the active key.
 //!
 //! Level-triggered: what is left is read from the records themselves, so a rotation that is cut off anywhere goes on where it
-//! was, by whoever owns it then. Each record is changed by compare-and-set.
+//! was, by whoever does it then. Each record is changed by compare-and-set. Normally the operation does it that was asked for
+//! ([`crate::operations`]); what comes late, or was left by one that failed, is found by the owner of the keyring.
 
-use super::place_of;
+use super::gateway_keys::{self, GatewayRing};
+use super::tend::TendError;
+use super::{place_of, resources};
 use crate::core::{Core, keys};
 use crate::error::CommitError;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use towpath_secrets::Keyring;
 use towpath_store::{Expect, Write};
 use towpath_types::resource::Key;
 use towpath_types::secret::{KeyId, KeyringSpec, KeyringStatus, RotationProgress, Sealed};
 use towpath_types::spec::{OperationPhase, OperationStatus};
-use towpath_types::{Kind, Record};
+use towpath_types::{Kind, Record, Revision};
 
 /// Kinds whose records hold sealed values of their own.
-const KINDS: [Kind; 2] = [Kind::App, Kind::Group];
+const KINDS: [Kind; 3] = [Kind::App, Kind::Group, Kind::Resource];
 /// Records after which the progress is told.
 const TELL: u64 = 50;
 
-/// How many values are sealed with which key.
+/// How many values are sealed with which key. Those of resources count for the key that theirs belongs to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// In apps and groups.
+    /// In apps, groups and resources of the gateway.
     pub(crate) values: BTreeMap<KeyId, u64>,
     /// In operations that have not made their change yet; they seal anew themselves when they do.
     pub(crate) waiting: BTreeMap<KeyId, u64>,
-    /// Apps with values whose key is not here.
+    /// Apps and resources with values whose key is not here.
     pub(crate) closed: BTreeMap<KeyId, Vec<String>>,
+    /// Secrets of resources that an earlier version stored as they are.
+    plain: u64,
 }
 
 impl Tally {
     /// Values that are not sealed with this key.
     fn besides(&self, active: &KeyId) -> u64 {
         let all = self.values.iter().chain(&self.waiting);
-        all.filter(|(id, _)| *id != active).map(|(_, count)| count).sum()
+        self.plain + all.filter(|(id, _)| *id != active).map(|(_, count)| count).sum::<u64>()
     }
+
+    fn close(&mut self, key: KeyId, what: String) {
+        let closed = self.closed.entry(key).or_default();
+        if !closed.contains(&what) {
+            closed.push(what);
+        }
+    }
+}
+
+/// Up to where nothing is sealed with other keys than these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Swept {
+    active: KeyId,
+    gateway: Option<KeyId>,
+    to: Revision,
 }
 
 /// Calls `f` with name and object of each secret variable below `value`. Variables stand in objects under `env`, wherever
@@ -63,12 +84,14 @@ fn each(value: &mut Value, f: &mut impl FnMut(&str, &mut serde_json::Map<String,
 }
 
 fn sealed_in(inner: &serde_json::Map<String, Value>) -> Option<Sealed> {
-    inner.get("sealed").and_then(Value::as_str)?.parse().ok()
+    let text = inner.get("sealed").or_else(|| inner.get("hidden"));
+    text.and_then(Value::as_str)?.parse().ok()
 }
 
 fn keys_in(value: &Value, mut found: impl FnMut(KeyId)) {
     // Most records have none: no copy for those.
-    if !value.to_string().contains("\"sealed\"") {
+    let text = value.to_string();
+    if !text.contains("\"sealed\"") && !text.contains("\"hidden\"") {
         return;
     }
     each(&mut value.clone(), &mut |_, inner| {
@@ -81,20 +104,17 @@ fn keys_in(value: &Value, mut found: impl FnMut(KeyId)) {
 /// Counts, from memory.
 pub(crate) fn tally(core: &Core) -> Tally {
     let (mut tally, ring) = (Tally::default(), core.vault.ring());
-    for record in KINDS.iter().flat_map(|kind| core.cache.list(*kind, None, None)) {
+    for record in [Kind::App, Kind::Group].iter().flat_map(|kind| core.cache.list(*kind, None, None)) {
         let mut count = |id: KeyId| {
             if ring.find(&id).is_none() {
-                let apps = tally.closed.entry(id.clone()).or_default();
-                let app = app_of(&record.key);
-                if !apps.contains(&app) {
-                    apps.push(app);
-                }
+                tally.close(id.clone(), app_of(&record.key));
             }
             *tally.values.entry(id).or_default() += 1;
         };
         keys_in(&record.spec, &mut count);
         keys_in(&record.status, &mut count);
     }
+    tally_resources(core, &mut tally);
     for record in core.cache.list(Kind::Operation, None, None) {
         let ended = record
             .status::<OperationStatus>()
@@ -104,6 +124,25 @@ pub(crate) fn tally(core: &Core) -> Tally {
         }
     }
     tally
+}
+
+fn tally_resources(core: &Core, tally: &mut Tally) {
+    let keys = core.gateway_keys().keys;
+    let ring = core.vault.ring();
+    for record in core.cache.list(Kind::Resource, None, None) {
+        let Some(key) = resources::resource_of(&record) else { continue };
+        resources::keys_in(&key, &record.spec, |id| {
+            let Some(id) = id else { return tally.plain += 1 };
+            let known = keys.get(&id);
+            let of = known.map_or_else(|| id.clone(), |known| known.of.clone());
+            // The key that opens it is another one than the key that it counts for once that was rotated.
+            let opened_by = known.and_then(|known| known.sealed.key_id()).unwrap_or(id);
+            if ring.find(&opened_by).is_none() {
+                tally.close(opened_by, format!("resource {key}"));
+            }
+            *tally.values.entry(of).or_default() += 1;
+        });
+    }
 }
 
 fn app_of(key: &Key) -> String {
@@ -138,57 +177,130 @@ fn reseal(value: &mut Value, ring: &Keyring, active: &KeyId) -> (u64, u64) {
     (done, stuck)
 }
 
-/// Seals anew what is left, as far as it can be opened; how much was done, and how much could not be.
-async fn reseal_all(core: &Core, spec: &KeyringSpec, tell: bool) -> Result<(u64, u64), CommitError> {
-    let (mut done, mut stuck, mut records) = (0, 0, 0_u64);
-    let ring = core.vault.ring();
-    let other = |record: &Record| {
-        let mut found = false;
-        let mut look = |id: KeyId| found |= id != spec.active;
-        keys_in(&record.spec, &mut look);
-        keys_in(&record.status, &mut look);
-        found
-    };
-    for kind in KINDS {
-        for record in core.cache.list(kind, None, None).iter().filter(|record| other(record)) {
-            let mut this = (0, 0);
-            core.update::<CommitError, _>(&record.key, |present| {
-                let Some(present) = present else { return Ok(None) };
-                let (mut of_spec, mut of_status) = (present.spec.clone(), present.status.clone());
-                let (in_spec, in_status) =
-                    (reseal(&mut of_spec, &ring, &spec.active), reseal(&mut of_status, &ring, &spec.active));
-                this = (in_spec.0 + in_status.0, in_spec.1 + in_status.1);
-                Ok((this.0 > 0).then(|| {
-                    vec![Write::Put {
-                        key: present.key.clone(),
-                        id: present.id.clone(),
-                        expect: Expect::At(present.revision),
-                        spec: (in_spec.0 > 0).then_some(of_spec),
-                        status: (in_status.0 > 0).then_some(of_status),
-                    }]
-                }))
-            })
-            .await?;
-            (done, stuck, records) = (done + this.0, stuck + this.1, records + 1);
-            if tell && records.is_multiple_of(TELL) {
-                note(core, spec, done, stuck, false).await?;
-                done = 0;
-            }
-        }
-    }
-    Ok((done, stuck))
+/// What one look at everything came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Pass {
+    /// Values sealed anew.
+    pub(crate) done: u64,
+    /// Values that could not be opened; they stay as they are.
+    pub(crate) stuck: u64,
+    /// Values that are left, those included.
+    pub(crate) left: u64,
 }
 
-/// Notes how far it is. `done` is what came to it since the last note.
-async fn note(
+/// Seals anew what is left, once, and notes in the keyring how far it is; `tell` is told, too. `done`: by earlier looks.
+pub(crate) async fn reseal_left(
     core: &Core,
     spec: &KeyringSpec,
     done: u64,
-    stuck: u64,
-    may_end: bool,
-) -> Result<(), CommitError> {
+    tell: &(dyn Fn(Pass) + Send + Sync),
+) -> Result<Pass, TendError> {
+    if !gateway_keys::is_settled(core, spec) {
+        gateway_keys::settle(core, spec, |_| true).await?;
+    }
+    let noted = is_under_way(core, spec);
+    let mut pass = Pass { done, stuck: 0, left: tally(core).besides(&spec.active) };
+    tell(pass);
+    let (gateway, mut records) = (core.gateway_ring().ok(), 0_u64);
+    let from = core.cache.revision();
+    let swept = Swept {
+        active: spec.active.clone(),
+        gateway: gateway.as_ref().map(|ring| ring.newest().id().clone()),
+        to: from,
+    };
+    let clean = core.vault.clean_to(&swept);
+    for kind in KINDS {
+        for record in core.cache.list(kind, None, None) {
+            if record.revision <= clean || !is_left(&record, spec, gateway.as_ref()) {
+                continue;
+            }
+            let (done, stuck) = reseal_record(core, &record.key, spec, gateway.as_ref()).await?;
+            (pass.done, pass.stuck, records) = (pass.done + done, pass.stuck + stuck, records + 1);
+            pass.left = pass.left.saturating_sub(done);
+            tell(pass);
+            if noted && records.is_multiple_of(TELL) {
+                note(core, spec, pass, false).await?;
+            }
+        }
+    }
+    if pass.stuck == 0 {
+        core.vault.note_swept(swept);
+    }
+    pass.left = tally(core).besides(&spec.active);
+    if noted {
+        note(core, spec, pass, true).await?;
+    }
+    tell(pass);
+    Ok(pass)
+}
+
+/// Whether a record has a value that is sealed with another key.
+fn is_left(record: &Record, spec: &KeyringSpec, gateway: Option<&GatewayRing>) -> bool {
+    let mut found = false;
+    if record.key.kind == Kind::Resource {
+        let newest = gateway.map(|ring| ring.newest().id());
+        if let Some(key) = resources::resource_of(record) {
+            resources::keys_in(&key, &record.spec, |id| found |= id.as_ref() != newest);
+        }
+        return found;
+    }
+    let mut look = |id: KeyId| found |= id != spec.active;
+    keys_in(&record.spec, &mut look);
+    keys_in(&record.status, &mut look);
+    found
+}
+
+/// Seals the values of one record anew; how many were, and how many could not be opened.
+async fn reseal_record(
+    core: &Core,
+    key: &Key,
+    spec: &KeyringSpec,
+    gateway: Option<&GatewayRing>,
+) -> Result<(u64, u64), CommitError> {
+    let (mut this, ring) = ((0, 0), core.vault.ring());
+    core.update::<CommitError, _>(key, |present| {
+        this = (0, 0);
+        let Some(present) = present else { return Ok(None) };
+        let (mut of_spec, mut of_status) = (present.spec.clone(), present.status.clone());
+        let (in_spec, in_status) = match (resources::resource_of(present), gateway) {
+            (Some(key), Some(gateway)) if present.key.kind == Kind::Resource => {
+                (resources::reseal(&key, &mut of_spec, gateway), (0, 0))
+            }
+            (Some(key), None) if present.key.kind == Kind::Resource => {
+                let mut stuck = 0;
+                resources::keys_in(&key, &present.spec, |_| stuck += 1);
+                ((0, stuck), (0, 0))
+            }
+            _ => (reseal(&mut of_spec, &ring, &spec.active), reseal(&mut of_status, &ring, &spec.active)),
+        };
+        this = (in_spec.0 + in_status.0, in_spec.1 + in_status.1);
+        Ok((this.0 > 0).then(|| {
+            vec![Write::Put {
+                key: present.key.clone(),
+                id: present.id.clone(),
+                expect: Expect::At(present.revision),
+                spec: (in_spec.0 > 0).then_some(of_spec),
+                status: (in_status.0 > 0).then_some(of_status),
+            }]
+        }))
+    })
+    .await?;
+    Ok(this)
+}
+
+/// Whether the end of the rotation that was asked for is not noted yet.
+fn is_under_way(core: &Core, spec: &KeyringSpec) -> bool {
+    let record = core.cache.get(&keys::keyring_key());
+    let status: Option<KeyringStatus> = record.and_then(|record| record.status().ok());
+    let progress = status.and_then(|status| status.progress);
+    spec.rotation.as_ref().is_some_and(|rotation| {
+        progress.is_none_or(|progress| progress.asked_ms != rotation.asked_ms || progress.ended_ms.is_none())
+    })
+}
+
+/// Notes how far it is.
+async fn note(core: &Core, spec: &KeyringSpec, pass: Pass, may_end: bool) -> Result<(), CommitError> {
     let Some(rotation) = &spec.rotation else { return Ok(()) };
-    let left = tally(core).besides(&spec.active);
     let now = core.now_ms();
     core.update(&keys::keyring_key(), |record| {
         let Some(record) = record else { return Ok(None) };
@@ -197,10 +309,11 @@ async fn note(
         let before = before.unwrap_or_default();
         let progress = RotationProgress {
             asked_ms: rotation.asked_ms,
-            done: before.done + done,
-            left,
-            stuck,
-            ended_ms: before.ended_ms.or((may_end && left <= stuck).then_some(now)),
+            // What was sealed anew before somebody else went on counts as well.
+            done: before.done.max(pass.done),
+            left: pass.left,
+            stuck: pass.stuck,
+            ended_ms: before.ended_ms.or((may_end && pass.left <= pass.stuck).then_some(now)),
         };
         if status.progress.as_ref() == Some(&progress) {
             return Ok(None);
@@ -212,19 +325,42 @@ async fn note(
     .map(drop)
 }
 
-/// Goes on with whatever is to be sealed anew, and notes how far it is.
-pub(super) async fn go_on(core: &Core, spec: &KeyringSpec) -> Result<(), CommitError> {
-    let status: Option<KeyringStatus> =
-        core.cache.get(&keys::keyring_key()).and_then(|record| record.status().ok());
-    let ended = spec.rotation.as_ref().is_none_or(|rotation| {
-        let progress = status.and_then(|status| status.progress);
-        progress.is_some_and(|progress| progress.asked_ms == rotation.asked_ms && progress.ended_ms.is_some())
-    });
-    let (done, stuck) = reseal_all(core, spec, !ended).await?;
-    if !ended {
-        note(core, spec, done, stuck, true).await?;
+/// Goes on with whatever is to be sealed anew though no operation does it, and drops keys of gateways that are not used.
+pub(super) async fn go_on(core: &Core, spec: &KeyringSpec) -> Result<(), TendError> {
+    let before = noted_done(core, spec);
+    reseal_left(core, spec, before, &|_| {}).await?;
+    if core.gateway_keys().keys.len() > 1 {
+        let mut used = BTreeSet::new();
+        for record in core.cache.list(Kind::Resource, None, None) {
+            if let Some(key) = resources::resource_of(&record) {
+                resources::keys_in(&key, &record.spec, |id| used.extend(id));
+            }
+        }
+        gateway_keys::settle(core, spec, |id| used.contains(id)).await?;
     }
     Ok(())
+}
+
+/// What the rotation that was asked for has done, as far as it is noted.
+pub(crate) fn noted_done(core: &Core, spec: &KeyringSpec) -> u64 {
+    let record = core.cache.get(&keys::keyring_key());
+    let status: Option<KeyringStatus> = record.and_then(|record| record.status().ok());
+    let asked = spec.rotation.as_ref().map(|rotation| rotation.asked_ms);
+    let progress = status.and_then(|status| status.progress);
+    progress.filter(|progress| Some(progress.asked_ms) == asked).map_or(0, |progress| progress.done)
+}
+
+impl super::Vault {
+    /// Up to where a look with these keys has nothing to find.
+    fn clean_to(&self, keys: &Swept) -> Revision {
+        let swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |swept: &&Swept| (&swept.active, &swept.gateway) == (&keys.active, &keys.gateway);
+        swept.as_ref().filter(same).map_or(Revision(0), |swept| swept.to)
+    }
+
+    fn note_swept(&self, swept: Swept) {
+        *self.swept.lock().unwrap_or_else(PoisonError::into_inner) = Some(swept);
+    }
 }
 
 #[cfg(test)]

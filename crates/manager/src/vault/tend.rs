@@ -1,6 +1,6 @@
 //! Reading the key file, agreeing with the store on keys, and going on with rotations.
 
-use super::{CHECK, Held, PEPPER, check_place, lacks, rotation};
+use super::{CHECK, Held, PEPPER, check_place, gateway_keys, lacks, rotation};
 use crate::core::{Core, keys};
 use crate::error::CommitError;
 use base64::Engine;
@@ -18,7 +18,7 @@ use towpath_types::secret::{KeyId, KeyringSpec, KeyringStatus, RotationSpec};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often it is looked at whether anything is sealed with another than the active key, while no rotation is under way.
+/// How often it is looked at whether anything is sealed with another than the active key, besides the first look.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// Why keys were not agreed on.
@@ -61,7 +61,7 @@ pub(crate) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
     tasks.spawn(async move {
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut swept = Instant::now();
+        let mut swept = None;
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
@@ -84,24 +84,18 @@ pub(crate) fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
     });
 }
 
-/// Whether this manager is to go on with a rotation now.
-fn is_due(core: &Core, swept: &mut Instant) -> bool {
-    let key = keys::keyring_key();
-    let Some(record) = core.cache.get(&key) else { return false };
-    let Ok(spec) = record.spec::<KeyringSpec>() else { return false };
+/// Whether this manager is to look for what is sealed with other keys now. A rotation that was asked for is an operation's work.
+fn is_due(core: &Core, swept: &mut Option<Instant>) -> bool {
+    let Some(spec) = core.keyring() else { return false };
     let ours = core.ownership.is_mine("keyring");
     if !ours || core.vault.ring().find(&spec.active).is_none() {
         return false;
     }
-    let progress = record.status::<KeyringStatus>().ok().and_then(|status| status.progress);
-    let runs = spec.rotation.is_some_and(|rotation| {
-        progress.is_none_or(|progress| progress.asked_ms != rotation.asked_ms || progress.ended_ms.is_none())
-    });
-    if runs || swept.elapsed() >= SWEEP {
-        *swept = Instant::now();
-        return true;
+    if swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
+        return false;
     }
-    false
+    *swept = Some(Instant::now());
+    true
 }
 
 async fn tend(core: &Core) -> Result<(), TendError> {
@@ -118,14 +112,24 @@ async fn tend(core: &Core) -> Result<(), TendError> {
     read_file(core, &file);
     let ring = core.vault.ring();
     let Some(newest) = ring.newest() else { return Ok(()) };
-    match present {
-        None => register(core, newest).await?,
+    let spec = match present {
+        None => {
+            register(core, newest).await?;
+            core.keyring()
+        }
         Some(spec) => {
             let found = ring.find(&spec.active).is_some();
             let trouble = (!found).then(|| lacks(&spec.active));
             say(core, trouble);
             present_keys(core, &ring).await?;
+            Some(spec)
         }
+    };
+    if let Some(spec) = spec
+        && !gateway_keys::is_settled(core, &spec)
+        && (core.gateway_keys().keys.is_empty() || core.ownership.is_mine("keyring"))
+    {
+        gateway_keys::settle(core, &spec, |_| true).await?;
     }
     Ok(())
 }

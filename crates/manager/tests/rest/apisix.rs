@@ -205,7 +205,7 @@ async fn lists_have_pages_and_filters() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn consumers_have_credentials_that_go_with_them() {
-    let platform = Platform::start().await;
+    let platform = Platform::start_with(crate::sealed::with_key).await;
     let api = admin(&platform);
     let credential = || json!({"plugins": {"key-auth": {"key": "two"}}});
     assert_eq!(

@@ -155,7 +155,7 @@ async fn every_endpoint_that_changes_something_leaves_one_entry_and_no_secret() 
             "group.restart",
             "shop:base:",
         ),
-        ("POST /v1/secrets/rotate", at("/v1/secrets/rotate"), Value::Null, 200, "secrets.rotate", "keyring"),
+        ("POST /v1/secrets/rotate", at("/v1/secrets/rotate"), Value::Null, 202, "secrets.rotate", "keyring"),
         ("PUT /v1/lanes/{lane}", at("/v1/lanes/blue"), json!({}), 201, "lane.put", "blue"),
         ("DELETE /v1/lanes/{lane}", at("/v1/lanes/blue"), Value::Null, 204, "lane.delete", "blue"),
         (

@@ -15,12 +15,12 @@ use towpath_wire::manager::{ApiCall, ApiReply, MAX_HOPS};
 use towpath_wire::{decode, encode, subject};
 
 /// A platform, and a second manager with a bus and a store of its own that can be taken away.
-struct Pair {
-    platform: Platform,
-    second: Manager,
+pub(crate) struct Pair {
+    pub(crate) platform: Platform,
+    pub(crate) second: Manager,
     bus: LooseBus,
-    store: Arc<FaultyStore>,
-    _dir: tempfile::TempDir,
+    pub(crate) store: Arc<FaultyStore>,
+    dir: tempfile::TempDir,
 }
 
 impl Pair {
@@ -29,7 +29,7 @@ impl Pair {
     }
 
     /// With a key for secrets, or without: the first, and the second.
-    async fn start_with(first: bool, own: bool) -> Self {
+    pub(crate) async fn start_with(first: bool, own: bool) -> Self {
         let platform = Platform::start_with(|settings| {
             settings.evict_after_ms = 3_000;
             if first {
@@ -51,7 +51,7 @@ impl Pair {
         settings.secrets_key_file = own.then_some(key);
         settings.make_secrets_key = own && !first;
         let second = Manager::start(settings, store.clone(), Arc::new(bus.clone())).await.unwrap();
-        let pair = Self { platform, second, bus, store, _dir: dir };
+        let pair = Self { platform, second, bus, store, dir };
         until("they know each other", || {
             let first = pair.platform.fleet.core().ownership.ring();
             first.members().len() == 2 && *first == *pair.second.core().ownership.ring()
@@ -60,8 +60,13 @@ impl Pair {
         pair
     }
 
+    /// The second manager's keys.
+    pub(crate) fn key_file(&self) -> std::path::PathBuf {
+        self.dir.path().join("secrets.key")
+    }
+
     /// A client of the second manager.
-    fn api(&self) -> Client {
+    pub(crate) fn api(&self) -> Client {
         Client { address: self.second.api_address(), ..self.platform.api() }
     }
 

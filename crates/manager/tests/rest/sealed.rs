@@ -28,7 +28,7 @@ pub(crate) fn with_key(settings: &mut ManagerSettings) {
 }
 
 /// A platform with an app whose cell knows the cells' token.
-async fn start() -> Platform {
+pub(crate) async fn start() -> Platform {
     let platform = Platform::start_with(with_key).await;
     platform.cell.trust(Some(hash(&platform.cell_token)));
     let source = platform.upload("one").await;
@@ -36,18 +36,18 @@ async fn start() -> Platform {
     platform
 }
 
-fn hash(token: &str) -> Digest {
+pub(crate) fn hash(token: &str) -> Digest {
     Digest::from_bytes(Sha256::digest(token.as_bytes()).into())
 }
 
-async fn set(platform: &Platform, path: &str, body: Value) -> Value {
+pub(crate) async fn set(platform: &Platform, path: &str, body: Value) -> Value {
     let accepted = platform.api().patch(path, body).await;
     assert_eq!(accepted.status, StatusCode::ACCEPTED, "{}", accepted.text());
     platform.end_of(&accepted).await
 }
 
 /// The secrets that the newest instance was given.
-fn given(platform: &Platform) -> Vec<(String, String)> {
+pub(crate) fn given(platform: &Platform) -> Vec<(String, String)> {
     let (secrets, _) = platform.cell.secrets();
     let specs = platform.cell.specs();
     let newest = specs.iter().map(|spec| spec.instance).max();
@@ -55,7 +55,7 @@ fn given(platform: &Platform) -> Vec<(String, String)> {
 }
 
 /// All bytes below a directory, but the key file's.
-fn bytes_below(dir: &Path) -> Vec<u8> {
+pub(crate) fn bytes_below(dir: &Path) -> Vec<u8> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -68,7 +68,7 @@ fn bytes_below(dir: &Path) -> Vec<u8> {
     all
 }
 
-fn contains(bytes: &[u8], text: &str) -> bool {
+pub(crate) fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
@@ -236,11 +236,11 @@ async fn the_bus_gives_secrets_to_no_stranger() {
 }
 
 /// The keys as the API shows them.
-async fn keys_of(platform: &Platform) -> Vec<Value> {
+pub(crate) async fn keys_of(platform: &Platform) -> Vec<Value> {
     platform.api().get("/v1/secrets").await.json()["keys"].as_array().unwrap().clone()
 }
 
-async fn rotated(platform: &Platform) -> Value {
+pub(crate) async fn rotated(platform: &Platform) -> Value {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
         let status = platform.api().get("/v1/secrets").await.json();
@@ -262,7 +262,7 @@ async fn a_rotation_seals_all_anew_replaces_nothing_and_outlives_a_restart() {
     let old = keys_of(&platform).await[0]["id"].clone();
     let before: Vec<_> = platform.cell.specs().iter().map(|spec| spec.instance).collect();
     let asked = platform.api().send(Method::POST, "/v1/secrets/rotate", Vec::new()).await;
-    assert_eq!(asked.status, StatusCode::OK, "{}", asked.text());
+    assert_eq!(asked.status, StatusCode::ACCEPTED, "{}", asked.text());
     // Cut off at once; whoever starts goes on.
     platform.fleet.restart().await;
     platform.cell.trust(Some(hash(&platform.cell_token)));
@@ -289,9 +289,9 @@ async fn rotations_that_are_asked_for_at_once_add_one_key() {
     let platform = start().await;
     let rotate = || async { platform.api().send(Method::POST, "/v1/secrets/rotate", Vec::new()).await };
     let (a, b, c) = tokio::join!(rotate(), rotate(), rotate());
-    assert!([&a, &b, &c].iter().any(|answer| answer.status == StatusCode::OK), "{}", a.text());
+    assert!([&a, &b, &c].iter().any(|answer| answer.status == StatusCode::ACCEPTED), "{}", a.text());
     let ring = towpath_secrets::load(&platform.fleet.dir.path().join("secrets.key")).unwrap().unwrap();
-    let most = [a, b, c].iter().filter(|answer| answer.status == StatusCode::OK).count();
+    let most = [a, b, c].iter().filter(|answer| answer.status == StatusCode::ACCEPTED).count();
     assert!((2..=1 + most).contains(&ring.keys().len()), "none without its rotation");
     set(&platform, "/v1/apps/shop/env", json!({"TOKEN": {"secret": VALUE}})).await;
     until("it is given", || given(&platform).len() == 1).await;

@@ -43,20 +43,24 @@ pub struct Secret {
     /// vault: path of the engine.
     pub prefix: Option<String>,
     /// vault: token.
+    #[schemars(extend("x-secret" = true))]
     pub token: Option<String>,
     /// vault: namespace.
     pub namespace: Option<String>,
     /// aws: key id.
     pub access_key_id: Option<String>,
     /// aws: secret key.
+    #[schemars(extend("x-secret" = true))]
     pub secret_access_key: Option<String>,
     /// aws: session token.
+    #[schemars(extend("x-secret" = true))]
     pub session_token: Option<String>,
     /// aws: region.
     pub region: Option<String>,
     /// aws: address of the service.
     pub endpoint_url: Option<String>,
     /// gcp: credentials in place.
+    #[schemars(extend("x-secret" = true))]
     pub auth_config: Option<serde_json::Map<String, serde_json::Value>>,
     /// gcp: file of credentials.
     pub auth_file: Option<String>,

@@ -30,7 +30,7 @@ pub struct Ssl {
     #[schemars(length(min = 128, max = 65536))]
     pub cert: String,
     /// The private key, PEM.
-    #[schemars(length(min = 64, max = 65536))]
+    #[schemars(length(min = 64, max = 65536), extend("x-secret" = true))]
     pub key: String,
     /// The name that it is for.
     pub sni: Option<Host>,
@@ -41,7 +41,7 @@ pub struct Ssl {
     #[schemars(inner(length(min = 128, max = 65536)))]
     pub certs: Option<Vec<String>>,
     /// The keys of `certs`, in its order.
-    #[schemars(inner(length(min = 64, max = 65536)))]
+    #[schemars(inner(length(min = 64, max = 65536)), extend("x-secret" = true))]
     pub keys: Option<Vec<String>>,
     /// *Ours*: the OCSP response for `cert` that clients get with it, DER in base64. The gateway asks no responder by itself.
     #[schemars(length(min = 8, max = 65536))]

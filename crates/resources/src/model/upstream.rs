@@ -146,7 +146,7 @@ pub struct UpstreamTls {
     #[schemars(length(min = 128, max = 65536))]
     pub client_cert: Option<String>,
     /// Its key, PEM.
-    #[schemars(length(min = 64, max = 65536))]
+    #[schemars(length(min = 64, max = 65536), extend("x-secret" = true))]
     pub client_key: Option<String>,
     /// Verify the node's certificate.
     #[serde(default)]

@@ -34,6 +34,7 @@ pub struct Credential {
     #[schemars(length(min = 1))]
     pub username: String,
     /// The password.
+    #[schemars(extend("x-secret" = true))]
     pub password: String,
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Secret of the tokens.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1), extend("x-secret" = true))]
     pub key: String,
     /// Seconds for which a token is good; 0 = for ever.
     #[serde(default = "two_hours")]

@@ -69,7 +69,7 @@ pub struct Credential {
     #[schemars(length(min = 1, max = 256))]
     pub key_id: String,
     /// The key.
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(length(min = 1, max = 256), extend("x-secret" = true))]
     pub secret_key: String,
 }
 

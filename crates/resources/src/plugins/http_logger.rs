@@ -7,13 +7,14 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Configuration.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Where: `http://logs.example.com:8080/in`.
     #[schemars(regex(pattern = r"^https?://[^/?#\s]+[^#\s]*$"))]
     pub uri: String,
     /// Value of the `Authorization` header.
+    #[schemars(extend("x-secret" = true))]
     pub auth_header: Option<String>,
     /// Seconds for an answer.
     #[serde(default = "three")]
@@ -85,6 +86,12 @@ fn thousand() -> usize {
 
 fn name() -> String {
     "http logger".to_owned()
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Config({})", self.name)
+    }
 }
 
 impl Settings for Config {}

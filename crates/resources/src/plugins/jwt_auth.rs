@@ -80,7 +80,7 @@ pub struct Credential {
     #[schemars(length(min = 1))]
     pub key: String,
     /// Secret of HS* algorithms.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1), extend("x-secret" = true))]
     pub secret: Option<String>,
     /// Public key of the others, PEM.
     #[schemars(length(min = 1))]

@@ -47,7 +47,7 @@ impl Settings for Config {
 #[serde(deny_unknown_fields)]
 pub struct Credential {
     /// The key.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1), extend("x-secret" = true))]
     pub key: String,
 }
 

@@ -3,6 +3,7 @@
 //!
 //! **To add one**: a file with `Config` (`Deserialize`, `JsonSchema`, `deny_unknown_fields`, documented fields with their
 //! ranges and defaults) and its [`Settings`], and a line in `registry!`'s list with its name and APISIX's priority.
+//! A field that is secret says `#[schemars(extend("x-secret" = true))]`; nothing else is needed for it to be sealed and hidden.
 
 mod meta;
 mod read;
@@ -15,6 +16,7 @@ pub use read::{credentials_of, metadata_of, plugins_of};
 pub use refused::{all_refused, refused};
 
 use crate::schema::Checker;
+use crate::secrets::Marks;
 use crate::{Fault, Key};
 use serde_json::Value;
 use std::sync::{Arc, LazyLock};
@@ -56,6 +58,9 @@ pub struct Plugin {
     pub(crate) checker: Checker,
     pub(crate) credential_checker: Option<Checker>,
     pub(crate) metadata_checker: Option<Checker>,
+    pub(crate) marks: Option<Marks>,
+    pub(crate) credential_marks: Option<Marks>,
+    pub(crate) metadata_marks: Option<Marks>,
     pub(crate) read: Reader<PluginConfig>,
     pub(crate) read_credential: Option<Reader<PluginCredential>>,
     pub(crate) read_metadata: Option<Reader<PluginMetadata>>,
@@ -119,6 +124,9 @@ macro_rules! registry {
                 metadata_schema: optional!($($module::$metadata => schema)?),
                 metadata_checker: optional!($($module::$metadata => checker)?),
                 read_metadata: optional!($($module::$metadata => PluginMetadata::$variant)?),
+                marks: Marks::of(&crate::schema::of::<$module::Config>()),
+                credential_marks: optional!($($module::$credential => marks)?),
+                metadata_marks: optional!($($module::$metadata => marks)?),
             },)*
         ]);
     };
@@ -134,6 +142,9 @@ macro_rules! optional {
     };
     ($module:ident::$of:ident => checker) => {
         Some(Checker::of::<$module::$of>())
+    };
+    ($module:ident::$of:ident => marks) => {
+        Marks::of(&crate::schema::of::<$module::$of>())
     };
     ($module:ident::$of:ident => $holder:ident::$variant:ident) => {
         Some(|value, faults| {

@@ -31,6 +31,8 @@ pub struct Checker {
     most_items: Option<u64>,
     unique: bool,
     branches: Vec<Checker>,
+    /// No fault quotes it.
+    secret: bool,
 }
 
 /// Properties that are not named.
@@ -62,7 +64,13 @@ impl Checker {
     /// Prepares `schema`, as [`super::of`] makes it. Keywords that relate fields to each other (`allOf`, `not`,
     /// `dependencies`, `oneOf` of `required`) are left to the types' own checks, which have better words for them.
     pub fn new(schema: &Value) -> Self {
-        let Value::Object(map) = schema else { return Self::default() };
+        Self::within(schema, false)
+    }
+
+    /// `secret`: it stands in something secret.
+    fn within(schema: &Value, secret: bool) -> Self {
+        let Value::Object(map) = schema else { return Self { secret, ..Self::default() } };
+        let secret = secret || map.get(crate::secrets::KEYWORD) == Some(&Value::Bool(true));
         let number = |key: &str| map.get(key).and_then(Value::as_f64);
         let count = |key: &str| map.get(key).and_then(Value::as_u64);
         let text = |key: &str| map.get(key).and_then(Value::as_str);
@@ -77,20 +85,21 @@ impl Checker {
             format: text("format").map(str::to_owned),
             pattern: text("pattern").and_then(|pattern| Regex::new(pattern).ok()),
             words: text("errorMessage").map(str::to_owned),
-            properties: properties_of(map),
+            properties: properties_of(map, secret),
             required: strings_of(map.get("required")),
             others: match map.get("additionalProperties") {
                 None | Some(Value::Bool(true)) => Others::Any,
                 Some(Value::Bool(false)) => Others::Refused,
-                Some(inner) => Others::Like(Box::new(Self::new(inner))),
+                Some(inner) => Others::Like(Box::new(Self::within(inner, secret))),
             },
             fewest_properties: count("minProperties"),
             most_properties: count("maxProperties"),
-            items: map.get("items").map(|items| Box::new(Self::new(items))),
+            items: map.get("items").map(|items| Box::new(Self::within(items, secret))),
             fewest: count("minItems"),
             most_items: count("maxItems"),
             unique: map.get("uniqueItems") == Some(&Value::Bool(true)),
-            branches: branches_of(map),
+            branches: branches_of(map, secret),
+            secret,
         }
     }
 
@@ -102,7 +111,8 @@ impl Checker {
     /// Adds all that is wrong with `value`, which stands at `path`.
     pub fn check(&self, path: &str, value: &Value, faults: &mut Vec<Fault>) {
         if !self.types.is_empty() && !self.types.iter().any(|kind| kind.fits(value)) {
-            faults.push(Fault::new(path, format!("must be {}, not {}", self.expected(), describe(value))));
+            faults
+                .push(Fault::new(path, format!("must be {}, not {}", self.expected(), self.describe(value))));
             return;
         }
         if !self.choices.is_empty() && !self.choices.contains(value) {
@@ -149,10 +159,11 @@ impl Checker {
             faults.push(Fault::new(path, message));
         } else if let Some(longest) = self.longest.filter(|longest| length > *longest) {
             faults.push(Fault::new(path, format!("must have at most {longest} characters, not {length}")));
-        } else if let Some(format) = &self.format {
+        } else if let Some(format) = self.format.as_ref().filter(|_| !self.secret) {
             faults.extend(super::format::fault_of(format, text).map(|message| Fault::new(path, message)));
         } else if let Some(pattern) = self.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
             let message = match &self.words {
+                _ if self.secret => "does not have the form that it should have".to_owned(),
                 Some(words) => format!("{:?} {words}", brief(text)),
                 None => format!("{:?} does not match {pattern}", brief(text)),
             };
@@ -180,7 +191,7 @@ impl Checker {
                 if !seen.insert(item.to_string()) {
                     faults.push(Fault::new(
                         join(path, &format!("[{index}]")),
-                        format!("{} stands here twice", describe(item)),
+                        format!("{} stands here twice", self.describe(item)),
                     ));
                 }
             }
@@ -243,9 +254,8 @@ impl Checker {
                 found.push(std::mem::take(&mut last));
                 faults.extend(found.into_iter().min_by_key(Vec::len).unwrap_or_default());
             }
-            _ => {
-                faults.push(Fault::new(path, format!("must be {}, not {}", self.expected(), describe(value))))
-            }
+            _ => faults
+                .push(Fault::new(path, format!("must be {}, not {}", self.expected(), self.describe(value)))),
         }
     }
 
@@ -271,12 +281,22 @@ impl Checker {
             return format!(
                 "must be one of {}, not {}: did you mean {meant:?}?",
                 listed(&self.choices),
-                describe(value)
+                self.describe(value)
             );
         }
         match self.choices.as_slice() {
-            [only] => format!("must be {only}, not {}", describe(value)),
-            _ => format!("must be one of {}, not {}", listed(&self.choices), describe(value)),
+            [only] => format!("must be {only}, not {}", self.describe(value)),
+            _ => format!("must be one of {}, not {}", listed(&self.choices), self.describe(value)),
+        }
+    }
+
+    /// What stands there instead. A secret is not told.
+    fn describe(&self, value: &Value) -> String {
+        match value {
+            Value::String(_) | Value::Number(_) | Value::Bool(_) if self.secret => {
+                "what it is (secret)".to_owned()
+            }
+            value => describe(value),
         }
     }
 
@@ -339,19 +359,19 @@ fn choices_of(map: &Map<String, Value>) -> Vec<Value> {
     }
 }
 
-fn properties_of(map: &Map<String, Value>) -> BTreeMap<String, Checker> {
+fn properties_of(map: &Map<String, Value>, secret: bool) -> BTreeMap<String, Checker> {
     let Some(Value::Object(properties)) = map.get("properties") else { return BTreeMap::new() };
-    properties.iter().map(|(name, schema)| (name.clone(), Checker::new(schema))).collect()
+    properties.iter().map(|(name, schema)| (name.clone(), Checker::within(schema, secret))).collect()
 }
 
 /// Branches that say what a value is; those that only demand fields are left to the types.
-fn branches_of(map: &Map<String, Value>) -> Vec<Checker> {
+fn branches_of(map: &Map<String, Value>, secret: bool) -> Vec<Checker> {
     let is_shape = |branch: &Value| {
         branch.get("type").is_some() || branch.get("enum").is_some() || branch.get("anyOf").is_some()
     };
     match map.get("anyOf").or_else(|| map.get("oneOf")) {
         Some(Value::Array(branches)) if branches.iter().all(is_shape) => {
-            branches.iter().map(Checker::new).collect()
+            branches.iter().map(|branch| Checker::within(branch, secret)).collect()
         }
         _ => Vec::new(),
     }

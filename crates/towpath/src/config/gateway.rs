@@ -21,6 +21,7 @@ pub(super) fn read(fields: &Fields<'_>) -> GatewayConfig {
         workers: count(fields, "workers", 1..=1024, default.workers),
         trusted: fields.texts("trusted").unwrap_or_default(),
         sticky_key: fields.text("sticky_key").map(PathBuf::from),
+        token_file: fields.text("token_file").map(PathBuf::from),
         access_log: fields.table("access_log").map(access_log).unwrap_or_default(),
         limits: fields.table("limits").map(limits).unwrap_or_default(),
         timeouts: fields.table("timeouts").map(timeouts).unwrap_or_default(),

@@ -41,6 +41,7 @@ pub(crate) const KEYS: &[Key] = &[
     one("gateway.file", "TOWPATH_GATEWAY_FILE"),
     one("gateway.url", "TOWPATH_GATEWAY_URL"),
     one("gateway.sticky_key", "TOWPATH_GATEWAY_STICKY_KEY"),
+    one("gateway.token_file", "TOWPATH_GATEWAY_TOKEN_FILE"),
     one("cell.address", "TOWPATH_CELL_ADDRESS"),
     Key { path: "cell.api", env: "TOWPATH_API", list: true },
     one("cell.token_file", "TOWPATH_CELL_TOKEN_FILE"),

@@ -3,6 +3,7 @@
 use super::{Manifest, environment, health, route, upstream};
 use crate::document::fields::Fields;
 use crate::document::problem::{Problem, Problems};
+use std::collections::{BTreeMap, BTreeSet};
 use towpath_types::spec::Limits;
 use towpath_types::upstream::Protocol;
 
@@ -15,7 +16,9 @@ pub(super) fn read(source: &str, text: &str) -> Result<Manifest, Vec<Problem>> {
     let node = crate::document::toml::parse(source, text)?;
     let problems = Problems::default();
     let fields = Fields::of(source, &problems, "", &node);
+    let env = fields.table("env").map(|env| environment::read(&env)).unwrap_or_default();
     let manifest = Manifest {
+        secrets: fields.table("secrets").map(|secrets| required(secrets, &env)).unwrap_or_default(),
         name: fields.named("name"),
         lane: fields.named("lane"),
         instances: fields.count("instances", 0..=10_000).and_then(|n| u32::try_from(n).ok()),
@@ -28,7 +31,7 @@ pub(super) fn read(source: &str, text: &str) -> Result<Manifest, Vec<Problem>> {
         command: not_empty(&fields, "command"),
         builder: builder(&fields),
         health: fields.table("health").map(health::read),
-        env: fields.table("env").map(|env| environment::read(&env)).unwrap_or_default(),
+        env,
         routes: route::read_list(&fields),
         protocol: fields.choice("protocol", &[("http1", Protocol::Http1), ("h2c", Protocol::H2c)]),
         grace: fields.parsed("grace"),
@@ -38,6 +41,26 @@ pub(super) fn read(source: &str, text: &str) -> Result<Manifest, Vec<Problem>> {
     };
     fields.finish();
     problems.or(manifest)
+}
+
+/// The variables that `[secrets]` requires: names alone, as values have no place in a file.
+fn required(fields: Fields<'_>, env: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let names: BTreeSet<String> = fields.texts("required").unwrap_or_default().into_iter().collect();
+    for name in &names {
+        if let Some(why) = environment::check_variable(name) {
+            fields.wrong("required", format!("{name:?}: {why}"), "");
+        } else if name.starts_with("BUILD_") {
+            let why = format!(
+                "{name} is for builds, which may write it into what they make, so it cannot be secret"
+            );
+            fields.wrong("required", why, "");
+        } else if env.contains_key(name) {
+            let why = format!("{name} stands in [env] as well, where everybody can read it");
+            fields.wrong("required", why, "drop it there");
+        }
+    }
+    fields.finish();
+    names
 }
 
 fn not_empty(fields: &Fields<'_>, name: &'static str) -> Option<String> {
@@ -80,6 +103,9 @@ LEVEL = "debug"
 WORKERS = 4
 FAST = true
 
+[secrets]
+required = ["DB_PASSWORD", "TOKEN"]
+
 [health]
 type = "http"
 path = "/healthz"
@@ -101,6 +127,7 @@ max_body = "10M"
         assert_eq!(manifest.limits.memory, Some(ByteSize::mib(256)));
         assert_eq!(manifest.env["WORKERS"], "4");
         assert_eq!(manifest.env["FAST"], "true");
+        assert!(manifest.secrets.iter().eq(["DB_PASSWORD", "TOKEN"]));
         let health = manifest.health.unwrap();
         assert_eq!(health.probe, Probe::Http("/healthz".into()));
         assert_eq!(health.interval, Millis::secs(1));
@@ -131,6 +158,22 @@ max_body = "10M"
             "towpath.toml:10: health.type: \"htp\" is not one of the choices; hint: did you mean \"http\"?",
             "towpath.toml:11: health.path: \"x\" is not a path",
             "towpath.toml:13: upstream.retry.retries: 99 is out of range; hint: 0 to 10",
+        ] {
+            assert!(all.contains(part), "{part}\n--- in ---\n{all}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_required_by_name_and_have_no_values_here() {
+        let text = "[env]\nA = 1\n[secrets]\nrequired = [\"A\", \"B-C\", \"BUILD_X\", 5]\nTOKEN = \"x\"\n";
+        let problems = read("towpath.toml", text).unwrap_err();
+        let all = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        for part in [
+            "towpath.toml:4: secrets.required: A stands in [env] as well",
+            "towpath.toml:4: secrets.required: \"B-C\": a variable's name",
+            "towpath.toml:4: secrets.required: BUILD_X is for builds",
+            "towpath.toml:4: secrets.required[3]: text is expected",
+            "towpath.toml:5: secrets.TOKEN: unknown key",
         ] {
             assert!(all.contains(part), "{part}\n--- in ---\n{all}");
         }

@@ -52,7 +52,7 @@ pub(super) async fn gateway(run: Run, mut signals: Signals) -> Outcome {
             Some(_) => None,
             None => Some(services::nats(&run.settings, true).await?),
         };
-        services::gateway(&run.settings, layout.closed("gateway")?, bus).await
+        services::gateway(&run.settings, &layout, bus).await
     };
     let Some(gateway) = run.start(&mut signals, start).await? else { return Ok(()) };
     let url = services::local_url(services::first_address(&gateway)?);

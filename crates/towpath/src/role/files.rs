@@ -24,6 +24,9 @@ pub(super) fn check(role: Role, settings: &Settings) -> Vec<Problem> {
             let checked = towpath_gateway::check_shared_key(path);
             found.note("gateway.sticky_key", path, checked.map_err(|error| reason(&error)));
         }
+        found.text("gateway.token_file", gateway.token_file.as_deref(), |text| {
+            check_token(text, "gateway-token")
+        });
         if let Some(dir) = gateway.access_log.file.as_deref().and_then(Path::parent)
             && !dir.as_os_str().is_empty()
         {
@@ -48,7 +51,9 @@ pub(super) fn check(role: Role, settings: &Settings) -> Vec<Problem> {
         found.authorities("store.ca", settings.postgres_ca.as_deref());
     }
     if role == Role::Cell {
-        found.text("cell.token_file", settings.cell.token_file.as_deref(), check_token);
+        found.text("cell.token_file", settings.cell.token_file.as_deref(), |text| {
+            check_token(text, "cell-token")
+        });
     }
     found.0
 }
@@ -152,15 +157,15 @@ fn check_keys(path: &Path) -> Result<(), String> {
     }
 }
 
-fn check_token(text: &str) -> Result<(), String> {
+fn check_token(text: &str, name: &str) -> Result<(), String> {
     let token = text.trim();
     if token.is_empty() {
-        return Err("it is empty; a manager writes the token to <data-dir>/cell-token".to_owned());
+        return Err(format!("it is empty; a manager writes the token to <data-dir>/{name}"));
     }
     if token.chars().all(|c| c.is_ascii_graphic()) {
         return Ok(());
     }
-    Err("it holds more than one token; a manager writes it to <data-dir>/cell-token".to_owned())
+    Err(format!("it holds more than one token; a manager writes it to <data-dir>/{name}"))
 }
 
 #[cfg(test)]

@@ -34,6 +34,11 @@ impl Layout {
         self.root.join("cell-token")
     }
 
+    /// The gateways' token.
+    pub(super) fn gateway_token(&self) -> PathBuf {
+        self.root.join("gateway-token")
+    }
+
     /// The keys of secrets.
     pub(super) fn secrets_key(&self) -> PathBuf {
         self.root.join("secrets.key")

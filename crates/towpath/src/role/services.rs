@@ -56,11 +56,13 @@ fn without_secret(url: &str) -> String {
 /// Starts the gateway.
 pub(super) async fn gateway(
     settings: &Settings,
-    data_dir: PathBuf,
+    layout: &Layout,
     bus: Option<Arc<dyn Bus>>,
 ) -> Outcome<Gateway> {
     let mut config = settings.gateway.config.clone();
-    config.data_dir = data_dir;
+    config.data_dir = layout.closed("gateway")?;
+    // It is looked for when keys are asked for: beside a new manager it comes later than the gateway.
+    config.token_file.get_or_insert_with(|| layout.gateway_token());
     config.place = settings.place.clone();
     let mut checked = config.validate().map_err(|errors| Failure {
         code: None,
@@ -88,6 +90,7 @@ pub(super) async fn manager(
     manager.gateway_url = gateway_url;
     manager.first_token_file = Some(layout.token());
     manager.cell_token_file = Some(layout.cell_token());
+    manager.gateway_token_file = Some(layout.gateway_token());
     let own_key = (alone && settings.secrets_key_file.is_none()).then(|| layout.secrets_key());
     manager.make_secrets_key = own_key.is_some();
     manager.secrets_key_file = settings.secrets_key_file.clone().or(own_key);

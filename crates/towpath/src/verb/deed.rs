@@ -25,6 +25,8 @@ pub(super) enum Deed {
     Env { set: Vec<String>, unset: Vec<String>, everywhere: bool },
     /// The app, or its part in one lane.
     Delete,
+    /// Everything sealed with another key.
+    Rotation,
     /// Whatever it was: it is followed by its id alone.
     Unknown,
 }
@@ -48,10 +50,12 @@ impl Deed {
             Self::Rollback | Self::Restart | Self::Env { .. } => "Replacing instances, one after the other",
             Self::Stop | Self::Delete => "Draining instances",
             Self::Scale(..) => "Changing instances",
+            Self::Rotation => "Sealing anew",
             Self::Unknown => match verb {
                 "delete" | "delete-group" => "Draining instances",
                 "scale" | "update" => "Changing instances",
                 "push" => "Starting instances",
+                "rotate-secrets" => "Sealing anew",
                 _ => "Replacing instances",
             },
         }
@@ -60,6 +64,9 @@ impl Deed {
     /// What was tried, for a failure: `push of shop in lane blue`.
     pub(super) fn tried(&self, operation: &Value) -> String {
         let (app, lane) = (text(operation, "app"), text(operation, "lane"));
+        if text(operation, "verb") == "rotate-secrets" {
+            return "rotation of secrets".to_owned();
+        }
         let verb = match self {
             Self::Stop => "stop",
             Self::Start => "start",
@@ -79,6 +86,9 @@ impl Deed {
     /// What was done. `app` is how the app is now; null if that is not known.
     pub(super) fn done(&self, operation: &Value, app: &Value) -> Verdict {
         let (name, lane) = (text(operation, "app"), text(operation, "lane"));
+        if text(operation, "verb") == "rotate-secrets" {
+            return good("All secrets are sealed with the newest key".to_owned());
+        }
         let here = Here::of(app, lane);
         let option = lane_option(lane);
         match self {

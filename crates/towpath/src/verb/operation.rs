@@ -39,6 +39,13 @@ pub(super) struct Followed {
     lines: bool,
 }
 
+impl Followed {
+    /// Whether it ended badly.
+    pub(super) fn has_failed(&self) -> bool {
+        text(&self.operation, "phase") != "succeeded"
+    }
+}
+
 /// Follows an operation to its end. Ctrl-C leaves it alone and says how to follow on.
 pub(super) async fn follow(
     context: &Context,
@@ -133,6 +140,9 @@ fn show(event: &Event, live: &mut Live, doing: &str) {
 
 /// How far a rollout is; empty: nothing worth telling.
 fn progress(ready: u64, wanted: u64, message: &str) -> String {
+    if message == "sealed anew" {
+        return if wanted == 0 { String::new() } else { format!("{ready}/{wanted} values sealed anew") };
+    }
     // The manager's own count says the same again, and what a group that ends was waiting for is of no interest any more.
     let message = match message.split_once(" ready, ").or_else(|| message.split_once(" ready; ")) {
         Some((count, rest)) if count.split(" of ").all(|n| n.parse::<u64>().is_ok()) => rest,
@@ -150,7 +160,7 @@ fn progress(ready: u64, wanted: u64, message: &str) -> String {
 /// Says how an operation ended; a failed one is a failure.
 pub(super) async fn report(context: &Context, followed: &Followed, deed: &Deed) -> Outcome {
     let operation = &followed.operation;
-    let failed = text(operation, "phase") != "succeeded";
+    let failed = followed.has_failed();
     if context.screen.json() {
         context.screen.json_document(operation)?;
         return if failed { Err(failure(context, followed, deed).await) } else { Ok(()) };
@@ -173,7 +183,7 @@ pub(super) async fn report(context: &Context, followed: &Followed, deed: &Deed) 
 /// The operation's app as it is now; null if it cannot be had.
 async fn app_now(context: &Context, operation: &Value) -> Value {
     match text(operation, "verb") {
-        "delete" | "delete-group" => Value::Null,
+        "delete" | "delete-group" | "rotate-secrets" => Value::Null,
         _ => {
             let path = format!("/v1/apps/{}", text(operation, "app"));
             context.api.get(&path).await.unwrap_or(Value::Null)
@@ -272,5 +282,6 @@ mod tests {
         assert_eq!(progress(0, 2, "no room"), "0/2 ready · no room");
         assert_eq!(progress(0, 0, "no cell has 99T of memory left"), "");
         assert_eq!(progress(0, 0, "1 draining"), "1 draining");
+        assert_eq!(progress(3, 5, "sealed anew"), "3/5 values sealed anew");
     }
 }

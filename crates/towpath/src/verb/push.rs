@@ -1,6 +1,7 @@
 //! `towpath push`: manifest + flags → upload → operation → URL.
 
 mod request;
+mod secrets;
 mod source;
 mod target;
 mod upload;
@@ -165,6 +166,7 @@ impl PushArgs {
                 .screen
                 .note(format!("The app is called {}, after {own:?}; --app names it otherwise", target.app));
         }
+        secrets::check(context, target).await?;
         let mut live = Live::new(&context.screen);
         let source = Source::find(&source_dir(&self.dir, &target.manifest))?;
         let source = upload::upload(context, &mut live, source.dir(), self.max_size.0).await?;

@@ -4,10 +4,12 @@ use super::arguments::WaitArg;
 use super::deed::Deed;
 use super::env::{Target, change, check_known};
 use super::login::ask_password;
+use super::operation;
 use crate::api::view::{at, count, flag, list as items, text, texts};
 use crate::cli::client::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::manifest::check_variable;
+use crate::screen::live::Live;
 use crate::screen::style::Style;
 use crate::screen::table::{Cell, Table};
 use crate::screen::time;
@@ -16,12 +18,9 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// Largest value that is read.
 const MOST: u64 = 128 * 1024;
-/// Longest wait for a rotation.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Arguments of `secrets`.
 #[derive(Debug, Args)]
@@ -50,6 +49,9 @@ enum Action {
         /// Read the value from this file, as it is
         #[arg(long, value_name = "FILE")]
         from: Option<PathBuf>,
+        /// Make the app if it is not there yet, for a first push that requires the secret
+        #[arg(long)]
+        create: bool,
         #[command(flatten)]
         wait: WaitArg,
     },
@@ -89,8 +91,13 @@ impl SecretsArgs {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         match self.action {
             Action::List { target } => list(context, &target).await,
-            Action::Set { target, name, from, wait } => {
+            Action::Set { target, name, from, create, wait } => {
                 let value = read_value(&name, from.as_deref())?;
+                let path = format!("/v1/apps/{}", target.app);
+                if create && !context.api.exists(&path).await? {
+                    context.api.create(&path, &json!({})).await?;
+                    context.screen.note(format!("App {} is made, with nothing in it yet", target.app));
+                }
                 let set = Map::from_iter([(name.clone(), json!({ "secret": value }))]);
                 let deed = Deed::Env { set: vec![name], unset: vec![], everywhere: target.lane.is_none() };
                 change(context, &target, set, wait.detach, &deed).await
@@ -193,7 +200,7 @@ fn show_status(context: &Context, found: &Value) -> Outcome {
         let apps = texts(key, "closed").join(", ");
         context
             .screen
-            .warn(format!("Key {} is missing, so secrets of these apps are closed: {apps}", text(key, "id")));
+            .warn(format!("Key {} is missing, so secrets of these are closed: {apps}", text(key, "id")));
     }
     if let Some(progress) = at(found, "progress").filter(|progress| !progress.is_null()) {
         context.screen.note(told(found, progress));
@@ -216,20 +223,17 @@ fn told(found: &Value, progress: &Value) -> String {
 }
 
 async fn rotate(context: &Context, detach: bool) -> Outcome {
-    let mut found = context.api.call(Method::POST, "/v1/secrets/rotate", None).await?;
-    let until = Instant::now() + PATIENCE;
-    let is_over = |found: &Value| {
-        at(found, "progress.ended_ms").is_some_and(|ended| !ended.is_null())
-            && count(found, "progress.asked_ms") == count(found, "rotation.asked_ms")
-    };
-    while !detach && !is_over(&found) {
-        if Instant::now() >= until {
-            let what = "the rotation goes on in the background";
-            return Err(Failure::hinted(Exit::Failed, what, "`towpath secrets status` shows how far it is"));
-        }
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        found = context.api.get("/v1/secrets").await?;
+    let begun = context.api.call(Method::POST, "/v1/secrets/rotate", None).await?;
+    if detach {
+        return operation::finish(context, begun, true, &Deed::Rotation).await;
     }
+    let mut live = Live::new(&context.screen);
+    let followed = operation::follow(context, &mut live, &begun, &Deed::Rotation).await?;
+    drop(live);
+    if followed.has_failed() {
+        return operation::report(context, &followed, &Deed::Rotation).await;
+    }
+    let found = context.api.get("/v1/secrets").await?;
     show_status(context, &found)
 }
 

@@ -59,6 +59,8 @@ enum Role {
     Viewer,
     /// For a cell
     Cell,
+    /// For a gateway
+    Gateway,
 }
 
 impl TokenArgs {
@@ -72,6 +74,7 @@ impl TokenArgs {
                     Role::Developer => "developer",
                     Role::Viewer => "viewer",
                     Role::Cell => "cell",
+                    Role::Gateway => "gateway",
                 };
                 let body = json!({"name": name, "role": role, "space": only_in, "ttl": ttl});
                 let made = context.api.call(Method::POST, "/v1/tokens", Some(&body)).await?;

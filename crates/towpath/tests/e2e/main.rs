@@ -32,6 +32,7 @@ mod people;
 mod pushes;
 mod real_world;
 mod run_cluster;
+mod sealed;
 mod secrets;
 mod startup;
 mod store_faults;

@@ -7,16 +7,16 @@ use std::path::Path;
 /// In no other word of the test.
 const VALUE: &str = "hunter2-s3cr3t-e2e-value";
 
-/// Files below `dir` that hold the value: store, write-ahead log, logs of the platform and of the app, ledger, records,
+/// Files below `dir` that hold the text: store, write-ahead log, logs of the platform and of the app, ledger, records,
 /// artifacts.
-fn files_with(dir: &Path, looked: &mut usize, found: &mut Vec<String>) {
+pub fn files_with(dir: &Path, text: &str, looked: &mut usize, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() && !path.is_symlink() {
-            files_with(&path, looked, found);
+            files_with(&path, text, looked, found);
         } else if let Ok(bytes) = std::fs::read(&path) {
             *looked += 1;
-            if bytes.windows(VALUE.len()).any(|part| part == VALUE.as_bytes()) {
+            if bytes.windows(text.len()).any(|part| part == text.as_bytes()) {
                 found.push(path.display().to_string());
             }
         }
@@ -64,7 +64,7 @@ fn an_app_reads_its_secret_and_nobody_else_does() {
     assert!(!said.contains(VALUE), "{said}");
     assert!(said.contains("\"LEVEL\"") && said.contains("not used"), "{said}");
     let (mut looked, mut found) = (0, Vec::new());
-    files_with(up.dir.path(), &mut looked, &mut found);
+    files_with(up.dir.path(), VALUE, &mut looked, &mut found);
     assert!(looked > 20, "{looked}");
     assert_eq!(found, Vec::<String>::new());
 }

@@ -1,11 +1,12 @@
 //! Answers in APISIX's shapes.
 
 use crate::api::problem::{Problem, ProblemBody};
+use crate::vault::{Unopened, VaultError};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::{Value, json};
-use towpath_resources::{Fault, Key, Kind};
+use towpath_resources::{Fault, Key};
 use towpath_types::Record;
 
 /// An answer, or why there is none.
@@ -22,6 +23,21 @@ pub(super) enum Failed {
 impl From<Problem> for Failed {
     fn from(problem: Problem) -> Self {
         Self::Problem(Box::new(problem))
+    }
+}
+
+impl From<VaultError> for Failed {
+    fn from(error: VaultError) -> Self {
+        Problem::from(error).into()
+    }
+}
+
+impl From<Unopened> for Failed {
+    fn from(unopened: Unopened) -> Self {
+        match unopened {
+            Unopened::Faults(faults) => Self::faults(faults),
+            Unopened::Vault(error) => error.into(),
+        }
     }
 }
 
@@ -82,60 +98,18 @@ fn with_errors(body: &mut Value, errors: Value) {
     }
 }
 
-/// A stored resource.
+/// A stored resource; its secrets sealed, in the form in which they may be sent back.
 pub(super) fn item(key: &Key, record: &Record) -> Value {
-    let mut value = record.spec.clone();
-    if key.kind == Kind::Ssl
-        && let Some(fields) = value.as_object_mut()
-    {
-        // Private keys do not come back.
-        fields.remove("key");
-        fields.remove("keys");
-    }
-    without_client_keys(&mut value);
     json!({
         "key": format!("/apisix/{key}"),
-        "value": value,
+        "value": crate::vault::shown(key, &record.spec),
         "createdIndex": created_index(record),
         "modifiedIndex": record.revision.0,
     })
-}
-
-/// Nor do those that upstreams hold, wherever one stands: by itself, in a route, in a plugin.
-fn without_client_keys(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            if let Some(tls) = fields.get_mut("tls").and_then(Value::as_object_mut) {
-                tls.remove("client_key");
-            }
-            fields.values_mut().for_each(without_client_keys);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_client_keys),
-        _ => {}
-    }
 }
 
 /// The order of creation.
 pub(super) fn created_index(record: &Record) -> u64 {
     let noted = record.status.get("created_index").and_then(Value::as_u64);
     noted.unwrap_or(record.revision.0).min(record.revision.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn private_keys_of_upstreams_do_not_come_back() {
-        let upstream =
-            json!({"tls": {"client_cert": "c", "client_key": "private", "verify": true}, "nodes": {}});
-        let split = json!({"rules": [{"weighted_upstreams": [{"upstream": upstream}]}]});
-        for mut value in
-            [upstream.clone(), json!({"upstream": upstream}), json!({"plugins": {"traffic-split": split}})]
-        {
-            without_client_keys(&mut value);
-            let text = value.to_string();
-            assert!(!text.contains("private") && text.contains("client_cert"), "{text}");
-        }
-    }
 }

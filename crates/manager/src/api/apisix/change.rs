@@ -3,7 +3,7 @@
 use super::answer::{Answered, Failed, item};
 use super::find::{Query, key_of};
 use crate::api::ApiState;
-use crate::api::problem::Problem;
+use crate::api::problem::{Outcome, Problem};
 use crate::api::writing::{Conditions, first};
 use crate::core::keys;
 use axum::Json;
@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use towpath_resources::{Id, Key, Kind, names, patched, read};
+use towpath_resources::{Id, Key, Kind, has_secret, names, patched, read};
 use towpath_store::{Expect, Write};
 use towpath_types::{ErrorCode, Record};
 
@@ -25,13 +25,13 @@ impl ApiState {
         query: &Query,
     ) -> Answered<Response> {
         refuse_times(&body)?;
-        let there = self.checked(&key, &body).await?;
+        let (plain, there) = self.checked(&key, &body).await?;
         let stored = keys::resource_key(&key);
         let mut created = false;
         let commit = self
             .change(&stored, conditions, |present, expect| {
                 created = present.is_none();
-                Ok(self.writes(&key, body.clone(), present, expect, &there))
+                self.writes(&key, &plain, present, expect, &there)
             })
             .await?;
         self.written(&key, &commit, conditions.made(created), query).await
@@ -85,13 +85,13 @@ impl ApiState {
                 self.core.store.get(&stored).await.map_err(Problem::from)?.ok_or_else(Failed::not_found)?;
             let whole = patched(&present.spec, path, patch)
                 .map_err(|fault| Failed::new(StatusCode::BAD_REQUEST, fault.to_string()))?;
-            let there = self.checked(&key, &whole).await?;
+            let (plain, there) = self.checked(&key, &whole).await?;
             let revision = present.revision;
             let mut moved = false;
             let commit = self
                 .change(&stored, conditions, |present, expect| match present {
                     Some(record) if record.revision == revision => {
-                        Ok(self.writes(&key, whole.clone(), present, expect, &there))
+                        self.writes(&key, &plain, present, expect, &there)
                     }
                     _ => {
                         moved = true;
@@ -145,9 +145,15 @@ impl ApiState {
         Ok(self.changed(response, commit.revision, query.wait, query.wait_timeout).await)
     }
 
-    /// Checks a document, and that what it refers to is there. Answers with what must still be there when it is written.
-    async fn checked(&self, key: &Key, body: &Value) -> Answered<Vec<Key>> {
-        let document = read(key.kind, &key.id, body).map_err(Failed::faults)?;
+    /// Checks a document, and that what it refers to is there. Answers with its secrets opened, and with what must still be there when
+    /// it is written.
+    async fn checked(&self, key: &Key, body: &Value) -> Answered<(Value, Vec<Key>)> {
+        let plain = self.core.opened_resource(key, body)?;
+        let document = read(key.kind, &key.id, &plain).map_err(Failed::faults)?;
+        // Before anything is stored, and not only when it is: what cannot be sealed is refused.
+        if has_secret(key, &plain) {
+            self.core.gateway_ring()?;
+        }
         let references = document.references();
         let mut faults = Vec::new();
         for used in &references {
@@ -158,17 +164,18 @@ impl ApiState {
                 faults.push(document.no_such(used));
             }
         }
-        if faults.is_empty() { Ok(references) } else { Err(Failed::faults(faults)) }
+        if faults.is_empty() { Ok((plain, references)) } else { Err(Failed::faults(faults)) }
     }
 
     fn writes(
         &self,
         key: &Key,
-        body: Value,
+        plain: &Value,
         present: Option<&Record>,
         expect: Expect,
         there: &[Key],
-    ) -> Vec<Write> {
+    ) -> Outcome<Vec<Write>> {
+        let body = self.core.sealed_resource(key, plain, present.map(|record| &record.spec))?;
         let created_index = self.core.cache.revision().0 + 1;
         let own = Write::Put {
             key: keys::resource_key(key),
@@ -184,7 +191,7 @@ impl ApiState {
             spec: None,
             status: None,
         });
-        std::iter::once(own).chain(used).collect()
+        Ok(std::iter::once(own).chain(used).collect())
     }
 
     async fn written(

@@ -2,6 +2,8 @@
 //!
 //! A resource is a stored document like any other: it has a revision, its changes are audited, gateways get it by the feed.
 //! `X-API-KEY` is a token of this platform with the operator's role.
+//!
+//! What is secret in a resource is stored sealed, and shown so: what was read can be written back, and a key is never told.
 
 mod address;
 mod answer;
@@ -145,6 +147,7 @@ pub(crate) async fn put_rest(
     params(("kind" = String, Path), ("id" = String, Path), ("rest" = String, Path)),
     responses((status = 200), (status = "default", description = "`{\"error_msg\"}`")))]
 pub(crate) async fn post_rest(
+    State(state): State<ApiState>,
     Segments((kind, id, rest)): Segments<(String, String, String)>,
     body: Body,
 ) -> Response {
@@ -152,7 +155,7 @@ pub(crate) async fn post_rest(
         if (kind.as_str(), id.as_str()) != ("schema", "validate") {
             return Err(Failed::method("POST"));
         }
-        schemas::validate(&rest, &read_json(body).await?)
+        schemas::validate(&state, &rest, &read_json(body).await?)
     };
     answer::of(judged.await)
 }

@@ -1,12 +1,13 @@
 //! Published schemas, and the judgement of a document that is not stored.
 
 use super::answer::{Answered, Failed};
+use crate::api::ApiState;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::{Map, Value};
 use towpath_resources::plugins::{self, Plugin};
-use towpath_resources::{Id, Kind, read, schema_of};
+use towpath_resources::{Id, Key, Kind, read, schema_of};
 
 /// `schema/{kind}`, in the plural as in addresses or in the singular, and `schema/plugins/{name}`.
 pub(super) fn schema(kind: &str, rest: Option<&str>, schema_type: Option<&str>) -> Answered<Response> {
@@ -83,7 +84,7 @@ fn about(plugin: &Plugin) -> Value {
 }
 
 /// Says what is wrong with a document. An id that is not given is made up.
-pub(super) fn validate(kind: &str, body: &Value) -> Answered<Response> {
+pub(super) fn validate(state: &ApiState, kind: &str, body: &Value) -> Answered<Response> {
     let unknown = |_| Failed::new(StatusCode::NOT_FOUND, format!("Unsupported resource type: {kind}"));
     let kind: Kind = kind.trim_matches('/').parse().map_err(unknown)?;
     let text = |field: &str| match body.get(field) {
@@ -100,6 +101,7 @@ pub(super) fn validate(kind: &str, body: &Value) -> Answered<Response> {
         _ => text("id").unwrap_or_else(|| "id".to_owned()),
     };
     let id = Id::new(kind, &id).map_err(|fault| Failed::faults(vec![fault]))?;
-    read(kind, &id, body).map_err(Failed::faults)?;
+    let plain = state.core.opened_resource(&Key::new(kind, id.clone()), body)?;
+    read(kind, &id, &plain).map_err(Failed::faults)?;
     Ok(StatusCode::OK.into_response())
 }

@@ -186,7 +186,11 @@ impl Wants {
                     group.asked.push(change(None, None, Some(true)));
                 }
             }
-            Input::Env { .. } | Input::Restart | Input::DeleteGroup | Input::Delete => {}
+            Input::Env { .. }
+            | Input::Restart
+            | Input::DeleteGroup
+            | Input::Delete
+            | Input::RotateSecrets { .. } => {}
         }
     }
 
