@@ -11,6 +11,7 @@
 
 mod body;
 mod head;
+pub mod proxy_protocol;
 mod refusal;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,8 @@ pub struct GatewayConfig {
     pub listen: Vec<String>,
     /// TLS listeners.
     pub tls: Vec<TlsConfig>,
+    /// Listeners whose clients come through proxies that say who they are by the PROXY protocol.
+    pub proxy_protocol: Vec<ProxyProtocolConfig>,
     /// Address that serves `/metrics` and `/healthz`; absent = none.
     pub admin: Option<String>,
     /// Directory for the gateway's id, its snapshot, its key for sticky cookies and the access log.
@@ -73,6 +75,16 @@ pub struct TlsConfig {
     pub fallback_sni: Option<String>,
     /// Most handshakes under way, over all workers; further connections are closed.
     pub handshakes: usize,
+}
+
+/// A listener (of `listen` or `tls`) that takes the PROXY protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProxyProtocolConfig {
+    /// The listener's address, as it stands there.
+    pub listen: String,
+    /// Addresses or CIDR blocks of the proxies. Their connections begin with a header; those of others are as they come.
+    pub from: Vec<String>,
 }
 
 /// The access log: one JSON object a line.
@@ -149,6 +161,7 @@ impl Default for GatewayConfig {
         Self {
             listen: vec!["127.0.0.1:8080".into()],
             tls: Vec::new(),
+            proxy_protocol: Vec::new(),
             admin: None,
             data_dir: PathBuf::from("gateway"),
             sticky_key: None,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{oneshot, watch};
 use towpath_bus::Bus;
-use towpath_types::GatewayId;
+use towpath_types::{GatewayId, NetBlock};
 
 /// A running gateway. It owns its threads; dropping it without [`Gateway::drain`] ends them at once.
 pub struct Gateway {
@@ -78,6 +78,7 @@ struct Bound {
     address: SocketAddr,
     sockets: Vec<std::net::TcpListener>,
     tls: Option<Arc<TlsListener>>,
+    proxies: Arc<[NetBlock]>,
 }
 
 impl Gateway {
@@ -220,12 +221,23 @@ fn load_sticky(settings: &GatewaySettings) -> Result<StickyKey, GatewayError> {
 fn bind_all(settings: &GatewaySettings, certificates: &Certificates) -> Result<Vec<Bound>, GatewayError> {
     let mut bound = Vec::new();
     for &address in &settings.listen {
-        bound.push(bind_one(address, settings.workers, None)?);
+        bound.push(Bound {
+            proxies: proxies(settings, address),
+            ..bind_one(address, settings.workers, None)?
+        });
     }
     for one in &settings.tls {
-        bound.push(bind_one(one.listen, settings.workers, Some(TlsListener::new(one, certificates)?))?);
+        let tls = Some(TlsListener::new(one, certificates)?);
+        let proxies = proxies(settings, one.listen);
+        bound.push(Bound { proxies, ..bind_one(one.listen, settings.workers, tls)? });
     }
     Ok(bound)
+}
+
+/// The proxies that may say who comes to this listener.
+fn proxies(settings: &GatewaySettings, listen: SocketAddr) -> Arc<[NetBlock]> {
+    let found = settings.proxy_protocol.iter().find(|one| one.listen == listen);
+    found.map_or_else(|| [].into(), |one| one.from.clone().into())
 }
 
 fn bind_one(
@@ -236,7 +248,7 @@ fn bind_one(
     let failed = |source| GatewayError::Listen { address, source };
     let sockets = listen::bind(address, workers).map_err(failed)?;
     let actual = sockets.first().map(std::net::TcpListener::local_addr).transpose().map_err(failed)?;
-    Ok(Bound { address: actual.unwrap_or(address), sockets, tls })
+    Ok(Bound { address: actual.unwrap_or(address), sockets, tls, proxies: [].into() })
 }
 
 fn bind_admin(
@@ -256,7 +268,7 @@ fn per_worker(bound: Vec<Bound>, workers: usize) -> Vec<Vec<WorkerSocket>> {
     let mut dealt: Vec<Vec<WorkerSocket>> = (0..workers).map(|_| Vec::new()).collect();
     for one in bound {
         for (hand, listener) in dealt.iter_mut().zip(one.sockets) {
-            hand.push(WorkerSocket { listener, tls: one.tls.clone() });
+            hand.push(WorkerSocket { listener, tls: one.tls.clone(), proxies: one.proxies.clone() });
         }
     }
     dealt

@@ -34,13 +34,14 @@ mod worker;
 mod worker_thread;
 
 pub use config::{
-    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
+    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, TimeoutsConfig, TlsConfig,
+    UpstreamPoolConfig,
 };
 pub use gateway::{Gateway, GatewayError};
 pub use resources::file::{Loaded, ResourceSource};
 pub use settings::{
-    ConfigErrors, FieldError, GatewaySettings, LimitSettings, Resources, TimeoutSettings, TlsSettings,
-    UpstreamPoolSettings,
+    ConfigErrors, FieldError, GatewaySettings, LimitSettings, ProxyProtocolSettings, Resources,
+    TimeoutSettings, TlsSettings, UpstreamPoolSettings,
 };
 pub use sticky::check_shared_key;
 pub use tls::{TlsError, certificate_notes};

@@ -1,7 +1,8 @@
 //! Validated settings. Validation is pure and reports everything that is wrong, each with its field path.
 
 use crate::config::{
-    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
+    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, TimeoutsConfig, TlsConfig,
+    UpstreamPoolConfig,
 };
 use crate::resources::file::ResourceSource;
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ pub struct GatewaySettings {
     pub listen: Vec<SocketAddr>,
     /// TLS listeners.
     pub tls: Vec<TlsSettings>,
+    /// Listeners that take the PROXY protocol.
+    pub proxy_protocol: Vec<ProxyProtocolSettings>,
     /// Listener of `/metrics` and `/healthz`.
     pub admin: Option<SocketAddr>,
     /// Directory for id, snapshot, key and access log.
@@ -98,6 +101,15 @@ impl TlsSettings {
         let config = TlsConfig::default();
         Self { listen, own: None, labels: config.labels, fallback_sni: None, handshakes: config.handshakes }
     }
+}
+
+/// A listener that takes the PROXY protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyProtocolSettings {
+    /// The listener, by the address that it is asked to listen on.
+    pub listen: SocketAddr,
+    /// The proxies that are believed.
+    pub from: Vec<NetBlock>,
 }
 
 /// Limits on clients; `u64::MAX` or `usize::MAX` = none.
@@ -180,6 +192,18 @@ impl Findings {
         }
     }
 
+    fn blocks(&mut self, field: &str, texts: &[String]) -> Vec<NetBlock> {
+        let blocks = texts.iter().enumerate().filter_map(|(n, text)| match text.parse() {
+            Ok(block) => Some(block),
+            Err(_) => {
+                let message = format!("{text:?} is not an address or a block; write for example 10.0.0.0/8");
+                self.add(format!("{field}[{n}]"), message);
+                None
+            }
+        });
+        blocks.collect()
+    }
+
     fn range(&mut self, field: &str, value: u64, least: u64, most: u64) {
         if !(least..=most).contains(&value) {
             self.add(field, format!("{value} is not between {least} and {most}"));
@@ -196,27 +220,18 @@ impl GatewayConfig {
             .iter()
             .enumerate()
             .filter_map(|(n, text)| findings.address(format!("listen[{n}]"), text))
-            .collect();
+            .collect::<Vec<_>>();
         let tls = validate_tls(&mut findings, self.tls);
         if self.listen.is_empty() && tls.is_empty() {
             findings.add("listen", "there is no listener; name at least one address here or in tls");
         }
+        let proxy_protocol = validate_proxies(&mut findings, &self.proxy_protocol, &listen, &tls);
         let admin = self.admin.as_deref().and_then(|text| findings.address("admin".into(), text));
         if self.data_dir.as_os_str().is_empty() {
             findings.add("data_dir", "it is empty; name a directory");
         }
         findings.range("workers", self.workers as u64, 0, 1024);
-        let trusted = self.trusted.iter().enumerate().filter_map(|(n, text)| match text.parse() {
-            Ok(block) => Some(block),
-            Err(_) => {
-                findings.add(
-                    format!("trusted[{n}]"),
-                    format!("{text:?} is not an address or a block; write for example 10.0.0.0/8"),
-                );
-                None
-            }
-        });
-        let trusted = trusted.collect();
+        let trusted = findings.blocks("trusted", &self.trusted);
         if self.access_log.rotate.0 < 64 * 1024 {
             findings.add("access_log.rotate", "it is below 64K");
         }
@@ -230,6 +245,7 @@ impl GatewayConfig {
         Ok(GatewaySettings {
             listen,
             tls,
+            proxy_protocol,
             admin,
             data_dir: self.data_dir,
             sticky_key: self.sticky_key,
@@ -255,6 +271,7 @@ impl GatewaySettings {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
             tls: Vec::new(),
+            proxy_protocol: Vec::new(),
             admin: None,
             data_dir: data_dir.into(),
             sticky_key: None,
@@ -299,6 +316,34 @@ fn validate_tls(findings: &mut Findings, tls: Vec<TlsConfig>) -> Vec<TlsSettings
                 fallback_sni: one.fallback_sni,
                 handshakes: one.handshakes,
             });
+        }
+    }
+    settings
+}
+
+fn validate_proxies(
+    findings: &mut Findings,
+    proxies: &[ProxyProtocolConfig],
+    listen: &[SocketAddr],
+    tls: &[TlsSettings],
+) -> Vec<ProxyProtocolSettings> {
+    let mut settings: Vec<ProxyProtocolSettings> = Vec::new();
+    for (n, one) in proxies.iter().enumerate() {
+        let field = |name: &str| format!("proxy_protocol[{n}].{name}");
+        let from = findings.blocks(&field("from"), &one.from);
+        if one.from.is_empty() {
+            findings.add(
+                field("from"),
+                "it is empty; name the proxies that are believed, for example 10.0.0.0/8",
+            );
+        }
+        let Some(address) = findings.address(field("listen"), &one.listen) else { continue };
+        if !listen.contains(&address) && !tls.iter().any(|tls| tls.listen == address) {
+            findings.add(field("listen"), format!("{address} is no listener; name one of listen or tls"));
+        } else if settings.iter().any(|known| known.listen == address) {
+            findings.add(field("listen"), format!("{address} stands here twice"));
+        } else {
+            settings.push(ProxyProtocolSettings { listen: address, from });
         }
     }
     settings
@@ -390,6 +435,7 @@ mod tests {
     fn everything_that_is_wrong_is_reported_by_field() {
         let config: GatewayConfig = serde_json::from_value(serde_json::json!({
             "listen": ["127.0.0.1", "[::1]:80"], "tls": [{"listen": "x", "certificate": "", "key": "k"}, {"listen": "[::1]:1", "key": "k"}],
+            "proxy_protocol": [{"listen": "[::1]:80", "from": []}, {"listen": "[::1]:81", "from": ["x"]}],
             "admin": "nowhere", "data_dir": "", "workers": 5000, "trusted": ["10.0.0.0/8", "10.0.0.0/99"],
             "limits": {"head": 10, "headers": 1}, "upstream": {"head": "1G"}, "dns": {"servers": ["1.1.1.1", "dns.test"], "search": ["a b"]}, "access_log": {"rotate": 1}
         }))
@@ -400,6 +446,9 @@ mod tests {
             "tls[0].certificate",
             "tls[0].listen",
             "tls[1].certificate",
+            "proxy_protocol[0].from",
+            "proxy_protocol[1].from[0]",
+            "proxy_protocol[1].listen",
             "admin",
             "data_dir",
             "workers",

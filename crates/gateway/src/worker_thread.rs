@@ -1,7 +1,7 @@
 //! A worker's thread: one runtime, its sockets, its tick.
 
 use crate::access_log::LogBuffer;
-use crate::client::accept;
+use crate::client::accept::{self, Kind};
 use crate::client::open_connections::OpenConnections;
 use crate::deadline::TICK;
 use crate::metrics::Registry;
@@ -18,11 +18,14 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use towpath_types::NetBlock;
 
 /// A worker's own listening socket.
 pub(crate) struct WorkerSocket {
     pub(crate) listener: std::net::TcpListener,
     pub(crate) tls: Option<Arc<TlsListener>>,
+    /// Proxies whose connections begin with a header of the PROXY protocol.
+    pub(crate) proxies: Arc<[NetBlock]>,
 }
 
 /// What a worker is made of.
@@ -77,7 +80,12 @@ async fn run(parts: WorkerParts, mut drain: watch::Receiver<Drain>) {
     for socket in parts.sockets {
         match tokio::net::TcpListener::from_std(socket.listener) {
             Ok(listener) => {
-                let accept = accept::run(worker.clone(), listener, socket.tls, drain.clone());
+                let accept = accept::run(
+                    worker.clone(),
+                    listener,
+                    Kind { tls: socket.tls, proxies: socket.proxies },
+                    drain.clone(),
+                );
                 accepting.push(watched(&vital, "a listener", accept));
             }
             Err(error) => {

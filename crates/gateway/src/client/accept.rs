@@ -2,7 +2,7 @@
 
 use super::conn::{Conn, Scheme};
 use super::stream::ClientStream;
-use super::{h1, h2, turn_away};
+use super::{h1, h2, proxied, turn_away};
 use crate::clock;
 use crate::descriptors::{self, LastDescriptor};
 use crate::tls::{TlsListener, Use};
@@ -21,6 +21,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use towpath_telemetry::Seldom;
+use towpath_types::NetBlock;
 
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -31,11 +32,19 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// How long a connection that has sent nothing yet, or is in its handshake, may hold up a drain.
 const DRAIN_QUIET_MS: u64 = 500;
 
+/// What a listener speaks.
+pub(crate) struct Kind {
+    /// TLS.
+    pub(crate) tls: Option<Arc<TlsListener>>,
+    /// Proxies whose connections begin with a header of the PROXY protocol.
+    pub(crate) proxies: Arc<[NetBlock]>,
+}
+
 /// Accepts until the worker drains.
 pub(crate) async fn run(
     worker: Rc<Worker>,
     listener: TcpListener,
-    tls: Option<Arc<TlsListener>>,
+    kind: Kind,
     mut drain: watch::Receiver<Drain>,
 ) {
     let mut last = LastDescriptor::new();
@@ -46,14 +55,14 @@ pub(crate) async fn run(
             _ = drain.wait_for(Option::is_some) => break,
         };
         match accepted {
-            Ok((stream, peer)) => accept(&worker, stream, peer, tls.as_ref()),
+            Ok((stream, peer)) => accept(&worker, stream, peer, &kind),
             Err(error) if is_about_one_client(&error) => {}
             Err(error) => {
                 if let Some(left_out) = warned.now(clock::now_ms()) {
                     tracing::warn!(%error, left_out, "connections cannot be accepted; trying again");
                 }
                 if descriptors::are_used_up(&error) {
-                    turn_away_with_the_last(&worker, &listener, &mut last, tls.is_some()).await;
+                    turn_away_with_the_last(&worker, &listener, &mut last, kind.tls.is_some()).await;
                 } else {
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                 }
@@ -66,7 +75,7 @@ pub(crate) async fn run(
         if stream.set_nonblocking(true).is_ok()
             && let Ok(stream) = TcpStream::from_std(stream)
         {
-            accept(&worker, stream, peer, tls.as_ref());
+            accept(&worker, stream, peer, &kind);
         }
     }
 }
@@ -97,18 +106,33 @@ async fn turn_away_with_the_last(
     last.keep();
 }
 
-fn accept(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, tls: Option<&Arc<TlsListener>>) {
+fn accept(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, kind: &Kind) {
     worker.metrics.accepted.add(1);
     let Some(count) = Counted::new(worker) else {
-        turn_away::spawn(worker, stream, peer, tls.is_some());
+        turn_away::spawn(worker, stream, peer, kind.tls.is_some());
         return;
     };
     let _ = stream.set_nodelay(true);
-    let scheme = if tls.is_some() { Scheme::Https } else { Scheme::Http };
-    let conn = Conn::new(worker, peer, stream.local_addr().ok(), scheme);
-    let tls = tls.cloned();
+    let scheme = if kind.tls.is_some() { Scheme::Https } else { Scheme::Http };
+    let mut conn = Conn::new(worker, peer, stream.local_addr().ok(), scheme);
+    let tls = kind.tls.clone();
+    let announced = kind.proxies.iter().any(|proxy| proxy.contains(conn.client()));
     tokio::task::spawn_local(async move {
         let _count = count;
+        let mut stream = stream;
+        if announced {
+            let read = until(&conn, proxied::read(&mut stream)).await;
+            match read {
+                Some(Ok(None)) => {}
+                Some(Ok(Some(of))) => {
+                    conn = Conn::new(&conn.worker, of.source, Some(of.destination), scheme);
+                }
+                Some(Err(_)) | None => {
+                    conn.worker.metrics.proxy_headers_refused.add(1);
+                    return;
+                }
+            }
+        }
         match tls {
             None => serve_clear(conn, stream).await,
             Some(tls) => serve_tls(conn, stream, tls).await,

@@ -8,6 +8,7 @@ pub(crate) mod h1;
 pub(crate) mod h2;
 pub(crate) mod listen;
 pub(crate) mod open_connections;
+mod proxied;
 pub(crate) mod stream;
 pub(crate) mod tunnel;
 mod turn_away;

@@ -36,6 +36,7 @@ fn totals(out: &mut String, workers: &[Arc<WorkerMetrics>]) {
         ("connections", "gauge", |w| &w.connections),
         ("connections_dozing", "gauge", |w| &w.dozing),
         ("connections_turned_away_total", "counter", |w| &w.turned_away),
+        ("proxy_headers_refused_total", "counter", |w| &w.proxy_headers_refused),
         ("tls_handshakes_total", "counter", |w| &w.handshakes),
         ("tls_handshake_failures_total", "counter", |w| &w.handshake_failures),
         ("tls_handshakes_refused_total", "counter", |w| &w.handshakes_refused),

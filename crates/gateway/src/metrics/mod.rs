@@ -98,6 +98,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) dozing: Count,
     /// Client connections turned away at the limit.
     pub(crate) turned_away: Count,
+    /// Connections that ended because the PROXY protocol's header was malformed or late.
+    pub(crate) proxy_headers_refused: Count,
     /// TLS handshakes that came to their end.
     pub(crate) handshakes: Count,
     /// Those that failed, or took too long.

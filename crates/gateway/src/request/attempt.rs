@@ -10,7 +10,7 @@ use super::present::Of;
 use super::record::Record;
 use crate::upstream::h1::{self, Sending};
 use crate::upstream::h2::H2RequestBody;
-use crate::upstream::pool::PoolKey;
+use crate::upstream::pool::{PoolKey, To};
 use crate::upstream::request_body::{ClientBody, RequestBody};
 use crate::upstream::{AttemptFault, BodyFault};
 use http::header::{self, HeaderMap};
@@ -50,7 +50,9 @@ async fn attempt_h1(
     let worker = record.conn.worker.clone();
     let Some(chosen) = record.chosen.as_ref() else { return Err(AttemptFault::Timeout) };
     let tls = chosen.tls.as_ref();
-    let (key, mark) = (PoolKey::of(&chosen.endpoint, tls), worker.pool.mark());
+    let first = record.proxy_header();
+    let (key, mark) = (PoolKey::of(&chosen.endpoint, tls, !first.is_empty()), worker.pool.mark());
+    let to = To { address: chosen.endpoint.address(), tls, first: &first };
     let upgrade = head::asks_upgrade(record, headers);
     let timeouts = chosen.timeouts;
     let length = length_of(body.as_ref());
@@ -66,8 +68,7 @@ async fn attempt_h1(
             Some(conn) => conn,
             None => {
                 record.deadline.set_in(timeouts.connect.0);
-                let conn =
-                    worker.pool.open_h1(key, mark, chosen.endpoint.address(), tls, &record.deadline).await?;
+                let conn = worker.pool.open_h1(key, mark, to, &record.deadline).await?;
                 record.sends_now();
                 conn
             }
@@ -150,7 +151,8 @@ async fn attempt_h2(
     let worker = record.conn.worker.clone();
     let Some(chosen) = record.chosen.as_ref() else { return Err(AttemptFault::Timeout) };
     let tls = chosen.tls.as_ref();
-    let key = PoolKey::of(&chosen.endpoint, tls);
+    let key = PoolKey::of(&chosen.endpoint, tls, false);
+    let to = To { address: chosen.endpoint.address(), tls, first: &[] };
     let timeouts = chosen.timeouts;
     let mut kept_may_serve = true;
     loop {
@@ -160,7 +162,7 @@ async fn attempt_h2(
             Some(conn) => conn,
             None => {
                 record.deadline.set_in(timeouts.connect.0);
-                let conn = worker.pool.open_h2(key, chosen.endpoint.address(), tls, &record.deadline).await?;
+                let conn = worker.pool.open_h2(key, to, &record.deadline).await?;
                 record.sends_now();
                 conn
             }

@@ -11,6 +11,7 @@ use crate::client::doze;
 use crate::client::h2::StreamWatch;
 use crate::clock;
 use crate::deadline::Deadline;
+use crate::framing::proxy_protocol::{self, Addresses};
 use crate::framing::{self, Refusal};
 use crate::plugins::Running;
 use crate::plugins::running::Rewritten;
@@ -20,7 +21,7 @@ use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use towpath_route::health::Report;
 use towpath_route::{Endpoint, InFlight, Outcome, matched_form};
@@ -260,6 +261,18 @@ impl Record {
             (None, Some(authority)) => authority.as_str().as_bytes(),
             (None, None) => b"",
         }
+    }
+
+    /// What a connection to the instance begins with: who the client is, where the upstream wants to be told. Else nothing.
+    pub(crate) fn proxy_header(&self) -> Vec<u8> {
+        let mut header = Vec::new();
+        let upstream = self.running.as_ref().and_then(|running| running.upstream.as_ref());
+        if let Some(version) = upstream.and_then(|upstream| upstream.proxy_protocol) {
+            let source = SocketAddr::new(self.client(), self.client_port());
+            let addresses = self.conn.local.map(|destination| Addresses { source, destination });
+            proxy_protocol::write(&mut header, version, addresses);
+        }
+        header
     }
 
     /// Why the request may not be made on its connection, if it may not.

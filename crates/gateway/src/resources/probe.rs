@@ -1,6 +1,7 @@
 //! Active health checks: one task a node on the control thread, ended with the node.
 
 use super::tls;
+use crate::framing::proxy_protocol::{self, Version};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub(crate) struct Target {
     /// What the node is called.
     pub(crate) host: String,
     pub(crate) checks: Arc<Active>,
+    /// The node expects to be told who the client is.
+    pub(crate) announce: Option<Version>,
 }
 
 /// A node's health has changed; its checker knows to what.
@@ -82,12 +85,18 @@ async fn ask(target: &Target) -> Report {
 }
 
 async fn exchange(target: &Target) -> io::Result<Option<u16>> {
-    let stream = match (&target.address, target.checks.port) {
+    let mut stream = match (&target.address, target.checks.port) {
         (Address::Socket(address), port) => {
             TcpStream::connect((address.ip(), port.unwrap_or(address.port()))).await?
         }
         (Address::Name(name, own), port) => TcpStream::connect((name.as_str(), port.unwrap_or(*own))).await?,
     };
+    if let (Some(version), None) = (target.announce, target.checks.port) {
+        // The gateway asks for itself.
+        let mut header = Vec::new();
+        proxy_protocol::write(&mut header, version, None);
+        stream.write_all(&header).await?;
+    }
     match target.checks.r#type {
         CheckKind::Tcp => Ok(None),
         CheckKind::Http => status(stream, target).await.map(Some),

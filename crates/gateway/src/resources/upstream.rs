@@ -1,13 +1,14 @@
 //! A static upstream as requests need it, and as the routing table does.
 
 use super::tls;
+use crate::framing::proxy_protocol::Version;
 use crate::upstream::stream::TlsPeer;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use towpath_resources::model::{Balancer, HashOn, LocalityName, PassHost, Scheme, Timeout};
+use towpath_resources::model::{Balancer, HashOn, LocalityName, PassHost, ProxyProtocol, Scheme, Timeout};
 use towpath_resources::{ResolvedUpstream, Serves};
 use towpath_route::{Endpoint, static_upstream};
 use towpath_types::lane::HashBy;
@@ -32,6 +33,8 @@ pub(crate) struct Upstream {
     tls: Option<(Arc<ClientConfig>, u64)>,
     /// How connections are kept, where the upstream says it.
     pub(crate) keep: Option<Keep>,
+    /// Nodes are told first who the client is.
+    pub(crate) proxy_protocol: Option<Version>,
     /// Passive health, if it is watched.
     pub(crate) watch: Option<super::passive::Watch>,
 }
@@ -63,11 +66,8 @@ impl Upstream {
             scheme: scheme(spec.scheme),
             retry_ms: spec.retry_timeout.filter(|seconds| *seconds > 0.0).map(|seconds| millis(seconds).0),
             pass_host: spec.pass_host,
-            keep: spec.keepalive_pool.map(|pool| Keep {
-                idle: pool.size as usize,
-                idle_ms: millis(pool.idle_timeout).0,
-                requests: u64::from(pool.requests),
-            }),
+            keep: keep(spec),
+            proxy_protocol: spec.proxy_protocol.map(version),
             host: spec.upstream_host.as_ref().map(|host| host.as_str().to_owned()),
             names,
             tls,
@@ -100,6 +100,26 @@ impl Upstream {
         let mut hash = DefaultHasher::new();
         (key, bare).hash(&mut hash);
         Some(TlsPeer { config: config.clone(), name, key: hash.finish() })
+    }
+}
+
+/// A connection that tells of one client is not kept for another.
+fn keep(spec: &towpath_resources::model::Upstream) -> Option<Keep> {
+    if spec.proxy_protocol.is_some() {
+        return Some(Keep { idle: 0, idle_ms: 1, requests: 1 });
+    }
+    spec.keepalive_pool.map(|pool| Keep {
+        idle: pool.size as usize,
+        idle_ms: millis(pool.idle_timeout).0,
+        requests: u64::from(pool.requests),
+    })
+}
+
+/// The version as the framing of it knows it.
+pub(crate) fn version(version: ProxyProtocol) -> Version {
+    match version {
+        ProxyProtocol::V1 => Version::V1,
+        ProxyProtocol::V2 => Version::V2,
     }
 }
 

@@ -289,6 +289,7 @@ fn check_all(held: &mut Held, nodes: &[Live], tell: &mpsc::UnboundedSender<Event
                 address: live.node.address.clone(),
                 host: live.host.clone(),
                 checks: checks.clone(),
+                announce: held.resolved.spec.proxy_protocol.map(super::upstream::version),
             };
             let checker = held.checkers.remove(&instance).unwrap_or_else(|| Arc::new(Checker::new(true)));
             let kept = held.probes.remove(&instance).filter(|probe| probe.target == target);

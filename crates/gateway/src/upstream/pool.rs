@@ -18,6 +18,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use towpath_route::{Address, Endpoint};
 use towpath_types::InstanceId;
@@ -29,22 +30,36 @@ pub(crate) struct PoolKey {
     start: u32,
     /// Of how TLS is spoken; 0 = clear text.
     tls: u64,
+    /// It tells of one client: nobody else uses it.
+    announced: bool,
 }
 
 impl PoolKey {
     #[cfg(test)]
     pub(crate) fn new(instance: InstanceId, start: u32) -> Self {
-        Self { instance, start, tls: 0 }
+        Self { instance, start, tls: 0, announced: false }
     }
 
     /// The key of an endpoint that is spoken to in this way.
-    pub(crate) fn of(endpoint: &Endpoint, tls: Option<&TlsPeer>) -> Self {
+    pub(crate) fn of(endpoint: &Endpoint, tls: Option<&TlsPeer>, announced: bool) -> Self {
         Self {
             instance: endpoint.instance(),
             start: endpoint.start(),
             tls: tls.map_or(0, |peer| peer.key | 1),
+            announced,
         }
     }
+}
+
+/// Where a connection goes, and how it begins.
+#[derive(Clone, Copy)]
+pub(crate) struct To<'a> {
+    /// The endpoint.
+    pub(crate) address: &'a Address,
+    /// How TLS is spoken; `None` = it is not.
+    pub(crate) tls: Option<&'a TlsPeer>,
+    /// What is said before everything else, in clear text.
+    pub(crate) first: &'a [u8],
 }
 
 /// Ids are random already; a multiplication spreads them.
@@ -141,12 +156,11 @@ impl Pool {
         &self,
         key: PoolKey,
         chosen: Mark,
-        address: &Address,
-        tls: Option<&TlsPeer>,
+        to: To<'_>,
         deadline: &Deadline,
     ) -> Result<H1Conn, AttemptFault> {
         let turn = self.trials.turn(key, chosen, deadline).await?;
-        let opened = self.connect(address, tls, deadline).await;
+        let opened = self.connect(to, deadline).await;
         turn.ends(&opened, deadline.now_ms());
         opened.map(H1Conn::new)
     }
@@ -194,15 +208,14 @@ impl Pool {
     pub(crate) async fn open_h2(
         &self,
         key: PoolKey,
-        address: &Address,
-        tls: Option<&TlsPeer>,
+        to: To<'_>,
         deadline: &Deadline,
     ) -> Result<H2Conn, AttemptFault> {
         let turn = match self.openings.next(key, self.settings.h2_streams, deadline).await? {
             Step::Shared(conn) => return Ok(conn),
             Step::Open(turn) => turn,
         };
-        let opened = match self.connect(address, tls, deadline).await {
+        let opened = match self.connect(to, deadline).await {
             Ok(stream) => H2Conn::start(stream, deadline.now_ms()).await,
             Err(fault) => Err(fault),
         };
@@ -233,18 +246,16 @@ impl Pool {
     }
 
     /// Opens a connection to an endpoint before the deadline.
-    async fn connect(
-        &self,
-        address: &Address,
-        tls: Option<&TlsPeer>,
-        deadline: &Deadline,
-    ) -> Result<UpstreamStream, AttemptFault> {
+    async fn connect(&self, to: To<'_>, deadline: &Deadline) -> Result<UpstreamStream, AttemptFault> {
         let mut connecting = pin!(async {
-            let stream = match address {
+            let mut stream = match to.address {
                 Address::Socket(address) => TcpStream::connect(address).await?,
                 Address::Name(name, port) => TcpStream::connect((name.as_str(), *port)).await?,
             };
             stream.set_nodelay(true)?;
+            if !to.first.is_empty() {
+                stream.write_all(to.first).await?;
+            }
             Ok::<_, io::Error>(stream)
         });
         self.metrics.connects.add(1);
@@ -256,7 +267,7 @@ impl Pool {
             Poll::Pending => Poll::Pending,
         })
         .await;
-        let connected = match (connected, tls) {
+        let connected = match (connected, to.tls) {
             (Ok(stream), Some(peer)) => UpstreamStream::secure(stream, peer, deadline).await,
             (connected, _) => connected.map(UpstreamStream::Tcp),
         };

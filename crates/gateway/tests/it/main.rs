@@ -26,6 +26,7 @@ mod limits;
 mod names;
 mod openid;
 mod plugins;
+mod proxies;
 mod retries;
 mod s3;
 mod seen;

@@ -149,6 +149,11 @@ impl Visit {
         self.stream.get_ref().conn.handshake_kind()
     }
 
+    /// Its own port.
+    pub fn port(&self) -> u16 {
+        self.stream.get_ref().sock.local_addr().unwrap().port()
+    }
+
     /// A GET, its answer read to the end.
     pub fn get(&mut self, host: &str, path: &str) -> Answer {
         self.try_get(host, path).expect("an answer")

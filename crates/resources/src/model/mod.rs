@@ -27,7 +27,7 @@ pub use stream_route::StreamRoute;
 pub use text::{Address, Condition, Host, Label, Labels, RegexText, Switch};
 pub use upstream::{
     Balancer, Discovery, DiscoveryArgs, HashOn, KeepalivePool, LocalityName, Node, NodeMetadata, Nodes,
-    PassHost, Scheme, Timeout, Upstream, UpstreamTls,
+    PassHost, ProxyProtocol, Scheme, Timeout, Upstream, UpstreamTls,
 };
 
 use serde_json::{Map, Value};

@@ -74,12 +74,24 @@ pub struct Upstream {
     /// Name in the registry, with `:port` or on the scheme's usual one.
     #[schemars(length(min = 1, max = 256))]
     pub service_name: Option<String>,
+    /// Ours: nodes are told first who the client is, by HAProxy's PROXY protocol. Connections then serve one request each.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// Ours: seconds in which the share of a new node grows to the whole; 0 = at once.
     #[schemars(range(min = 0.0))]
     pub slow_start: Option<f64>,
     /// Ours: how near a node has to be to be preferred, for nodes whose `metadata` says where they are.
     #[serde(default)]
     pub locality: LocalityName,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocol {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
 }
 
 /// Nodes: weights by address, or a list.
@@ -328,6 +340,14 @@ impl Upstream {
             let message = "does nothing with scheme grpc or grpcs, whose connections carry many requests at once: leave it out";
             faults.push(Fault::new("keepalive_pool", message));
         }
+        if self.proxy_protocol.is_some() && matches!(self.scheme, Scheme::Grpc | Scheme::Grpcs) {
+            let message = "is not done with scheme grpc or grpcs, whose connections carry requests of many clients at once";
+            faults.push(Fault::new("proxy_protocol", message));
+        }
+        if self.proxy_protocol.is_some() && self.keepalive_pool.is_some() {
+            let message = "does nothing beside proxy_protocol: connections then serve one request each";
+            faults.push(Fault::new("keepalive_pool", message));
+        }
         if self.app.is_some() {
             self.check_beside_app(faults);
         }
@@ -344,6 +364,7 @@ impl Upstream {
             ("timeout", self.timeout.is_some()),
             ("checks", self.checks.is_some()),
             ("slow_start", self.slow_start.is_some()),
+            ("proxy_protocol", self.proxy_protocol.is_some()),
             ("locality", self.locality != LocalityName::default()),
             ("scheme", matches!(self.scheme, Scheme::Grpc | Scheme::Grpcs)),
         ];

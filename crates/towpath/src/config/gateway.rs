@@ -6,7 +6,8 @@ use crate::document::fields::Fields;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use towpath_gateway::{
-    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
+    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, TimeoutsConfig, TlsConfig,
+    UpstreamPoolConfig,
 };
 
 /// Reads the table, except for `url`, which is not the gateway's own.
@@ -17,6 +18,7 @@ pub(super) fn read(fields: &Fields<'_>) -> GatewayConfig {
     GatewayConfig {
         listen: if listen.is_empty() { default.listen } else { listen },
         tls: tls(fields),
+        proxy_protocol: proxy_protocol(fields),
         admin: fields.text("admin").and_then(|text| address(fields, "admin", &text)),
         workers: count(fields, "workers", 1..=1024, default.workers),
         trusted: fields.texts("trusted").unwrap_or_default(),
@@ -64,6 +66,26 @@ fn tls(fields: &Fields<'_>) -> Vec<TlsConfig> {
         };
         one.finish();
         found.push(config);
+    }
+    found
+}
+
+fn proxy_protocol(fields: &Fields<'_>) -> Vec<ProxyProtocolConfig> {
+    let items = fields.list("proxy_protocol").unwrap_or_default();
+    let mut found = Vec::new();
+    for (at, item) in items.iter().enumerate() {
+        let path = format!("{}[{at}]", fields.path_of("proxy_protocol"));
+        let one = Fields::of(fields.source(), fields.problems(), &path, item);
+        for (name, example) in [("listen", "listen = \"0.0.0.0:80\""), ("from", "from = [\"10.0.0.0/8\"]")] {
+            if one.node(name).is_none() {
+                one.wrong(name, "it is missing", example);
+            }
+        }
+        found.push(ProxyProtocolConfig {
+            listen: address(&one, "listen", &one.text("listen").unwrap_or_default()).unwrap_or_default(),
+            from: one.texts("from").unwrap_or_default(),
+        });
+        one.finish();
     }
     found
 }
