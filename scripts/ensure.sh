@@ -30,7 +30,7 @@ pgbouncer|have /usr/sbin/pgbouncer|pgbouncer|pools connections to the store in a
 iproute|have ip|iproute2|gives a test a network of its own
 openssl|have openssl|openssl|makes certificates, and is a client of a test
 faketime|compgen -G '/usr/lib/*/faketime/libfaketime.so.1'|libfaketime|gives a process of a test another time
-openssl|have openssl|openssl|makes a certificate for a test
+sslscan|have sslscan|sslscan|tells what a TLS listener speaks
 nginx|have nginx|nginx-light|is a peer in the benches
 haproxy|have haproxy|haproxy|is a peer in the benches, and a proxy in front in a test
 wrk|have wrk|wrk|makes the load in the benches

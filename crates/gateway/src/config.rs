@@ -197,7 +197,7 @@ impl Default for TlsConfig {
             key: None,
             labels: BTreeMap::new(),
             fallback_sni: None,
-            handshakes: 2_000,
+            handshakes: 10_000,
         }
     }
 }

@@ -121,7 +121,8 @@ fn accept(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, kind: &Kind)
         let _count = count;
         let mut stream = stream;
         if announced {
-            let read = until(&conn, proxied::read(&mut stream)).await;
+            // Boxed, as the handshake is: what lasts for a moment is not to make the task of a connection larger.
+            let read = until(&conn, Box::pin(proxied::read(&mut stream))).await;
             match read {
                 Some(Ok(None)) => {}
                 Some(Ok(Some(of))) => {
@@ -190,7 +191,7 @@ async fn serve_tls(conn: Rc<Conn>, stream: TcpStream, tls: Arc<TlsListener>) {
     };
     conn.deadline.clear();
     conn.deadline.set_in(worker.settings.timeouts.handshake_ms);
-    let made = until(&conn, tls.accept(&worker.turns, stream, Use::Http)).await;
+    let made = until(&conn, Box::pin(tls.accept(&worker.turns, stream, Use::Http))).await;
     drop(place);
     let (stream, session) = match made {
         Some(Ok(made)) => made,

@@ -31,7 +31,7 @@ pub(crate) fn render(registry: &Registry, table: &Table, revision: u64) -> Strin
 
 fn totals(out: &mut String, workers: &[Arc<WorkerMetrics>]) {
     type Field = fn(&WorkerMetrics) -> &Count;
-    let fields: [(&str, &str, Field); 22] = [
+    let fields: [(&str, &str, Field); 23] = [
         ("connections_accepted_total", "counter", |w| &w.accepted),
         ("connections", "gauge", |w| &w.connections),
         ("connections_dozing", "gauge", |w| &w.dozing),

@@ -320,14 +320,17 @@ mod tests {
         let (pool, instance) = (pool(), InstanceId::mint(1, [0; 10]));
         let put = async |tls| {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            let key = PoolKey { instance, start: 1, tls };
+            let key = PoolKey { instance, start: 1, tls, announced: false };
             pool.put_h1(key, H1Conn::new(UpstreamStream::Tcp(stream)), usize::MAX, 0);
         };
         for tls in [0, 1, 3, 5, 7, 1] {
             put(tls).await;
         }
         let kept = |tls| {
-            pool.kept.borrow().get(&PoolKey { instance, start: 1, tls }).map_or(0, |kept| kept.h1.len())
+            pool.kept
+                .borrow()
+                .get(&PoolKey { instance, start: 1, tls, announced: false })
+                .map_or(0, |kept| kept.h1.len())
         };
         assert_eq!([0, 1, 3, 5, 7].map(kept), [1, 2, 1, 0, 0]);
         pool.sweep(u64::MAX);

@@ -4,6 +4,7 @@
 //! `check` of a type says what a schema cannot say well: how fields relate to each other.
 
 mod checks;
+mod connections;
 mod consumer;
 mod plugin_sets;
 mod rest;
@@ -17,6 +18,7 @@ mod upstream;
 pub use checks::{
     Active, ActiveHealthy, ActiveUnhealthy, CheckKind, Checks, Passive, PassiveHealthy, PassiveUnhealthy,
 };
+pub use connections::{KeepalivePool, ProxyProtocol};
 pub use consumer::{Consumer, ConsumerGroup, Credential};
 pub use plugin_sets::{GlobalRule, PluginConfig};
 pub use rest::{Proto, Secret};
@@ -26,8 +28,8 @@ pub use ssl::{Ssl, SslClient, SslKind, TlsVersion};
 pub use stream_route::StreamRoute;
 pub use text::{Address, Condition, Host, Label, Labels, RegexText, Switch};
 pub use upstream::{
-    Balancer, Discovery, DiscoveryArgs, HashOn, KeepalivePool, LocalityName, Node, NodeMetadata, Nodes,
-    PassHost, ProxyProtocol, Scheme, Timeout, Upstream, UpstreamTls,
+    Balancer, Discovery, DiscoveryArgs, HashOn, LocalityName, Node, NodeMetadata, Nodes, PassHost, Scheme,
+    Timeout, Upstream, UpstreamTls,
 };
 
 use serde_json::{Map, Value};

@@ -1,7 +1,7 @@
 //! `upstreams`, by themselves and inside of routes and services.
 
-use super::Checks;
 use super::text::{Host, Labels};
+use super::{Checks, KeepalivePool, ProxyProtocol};
 use crate::certificate::{Wrong, check_chain, check_pair};
 use crate::{Fault, Id};
 use schemars::JsonSchema;
@@ -84,16 +84,6 @@ pub struct Upstream {
     pub locality: LocalityName,
 }
 
-/// A version of the PROXY protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ProxyProtocol {
-    /// A line of text.
-    V1,
-    /// Binary.
-    V2,
-}
-
 /// Nodes: weights by address, or a list.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -166,27 +156,6 @@ pub struct UpstreamTls {
     /// Ours: certificates of the authorities that are trusted, PEM; absent = those of the system.
     #[schemars(length(min = 128, max = 65536))]
     pub ca: Option<String>,
-}
-
-/// Connections that are kept for the next request.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct KeepalivePool {
-    /// Most idle connections.
-    #[schemars(range(min = 1))]
-    pub size: u32,
-    /// Seconds that one may be idle.
-    #[schemars(range(min = 0.0))]
-    pub idle_timeout: f64,
-    /// Requests after which it is closed.
-    #[schemars(range(min = 1))]
-    pub requests: u32,
-}
-
-impl Default for KeepalivePool {
-    fn default() -> Self {
-        Self { size: 320, idle_timeout: 60.0, requests: 1000 }
-    }
 }
 
 /// How a node is chosen.
