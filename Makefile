@@ -17,7 +17,7 @@ demo: ## start the platform with the sample shop (CHECK=1: try every printed com
 	@examples/shop/demo.sh
 
 test: ## every test; starts its own NATS and PostgreSQL
-	@scripts/ensure.sh "The test suite" cc python3 venv node npm java maven go php curl git nats postgres pgbouncer iproute faketime openssl haproxy
+	@scripts/ensure.sh "The test suite" cc python3 venv node npm java maven go php curl git nats postgres pgbouncer redis iproute faketime openssl haproxy
 	@scripts/ensure-cargo.sh cargo-nextest 0.9.143 "it runs the tests, each in a process of its own"
 	@tests/object-storage/ensure.sh >/dev/null
 	cargo nextest run --workspace --locked

@@ -27,6 +27,7 @@ git|have git|git|is used by the tests
 nats|have nats-server|nats-server|is the bus of a cluster; the tests start it
 postgres|have_postgres|postgresql|is the store of a cluster; the tests start it
 pgbouncer|have /usr/sbin/pgbouncer|pgbouncer|pools connections to the store in a test
+redis|have redis-server|redis-server|answers through a stream route in a test
 iproute|have ip|iproute2|gives a test a network of its own
 openssl|have openssl|openssl|makes certificates, and is a client of a test
 faketime|compgen -G '/usr/lib/*/faketime/libfaketime.so.1'|libfaketime|gives a process of a test another time

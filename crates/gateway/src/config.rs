@@ -15,6 +15,8 @@ pub struct GatewayConfig {
     pub tls: Vec<TlsConfig>,
     /// Listeners whose clients come through proxies that say who they are by the PROXY protocol.
     pub proxy_protocol: Vec<ProxyProtocolConfig>,
+    /// Listeners for stream routes.
+    pub stream: StreamConfig,
     /// Address that serves `/metrics` and `/healthz`; absent = none.
     pub admin: Option<String>,
     /// Directory for the gateway's id, its snapshot, its key for sticky cookies and the access log.
@@ -85,6 +87,20 @@ pub struct ProxyProtocolConfig {
     pub listen: String,
     /// Addresses or CIDR blocks of the proxies. Their connections begin with a header; those of others are as they come.
     pub from: Vec<String>,
+}
+
+/// Listeners for stream routes: addresses, for example `0.0.0.0:6379`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamConfig {
+    /// TCP.
+    pub tcp: Vec<String>,
+    /// TLS with the certificates of resources.
+    pub tls: Vec<String>,
+    /// TLS that is passed on as it is; routes see the server name.
+    pub passthrough: Vec<String>,
+    /// UDP.
+    pub udp: Vec<String>,
 }
 
 /// The access log: one JSON object a line.
@@ -162,6 +178,7 @@ impl Default for GatewayConfig {
             listen: vec!["127.0.0.1:8080".into()],
             tls: Vec::new(),
             proxy_protocol: Vec::new(),
+            stream: StreamConfig::default(),
             admin: None,
             data_dir: PathBuf::from("gateway"),
             sticky_key: None,

@@ -1,31 +1,34 @@
 //! The gateway as a whole: what starts, in which order, and how it ends.
 
 use crate::access_log::{self, LogWriter};
-use crate::client::listen;
 use crate::client::open_connections::OpenConnections;
 use crate::control::{self, ControlParts, Identity};
+use crate::hand_over::{self, Giver, Taken, Word};
+use crate::listeners::{Listeners, Speaks};
 use crate::metrics::Registry;
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
 use crate::table::SharedTable;
 use crate::tls::{Certificates, TicketKeys, TlsError, TlsListener};
 use crate::vital::Vital;
-use crate::worker_thread::{self, Drain, WorkerParts, WorkerSocket};
+use crate::worker_thread::{self, Drain, End, Order, WorkerParts};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use towpath_bus::Bus;
 use towpath_types::{GatewayId, NetBlock};
 
 /// A running gateway. It owns its threads; dropping it without [`Gateway::drain`] ends them at once.
 pub struct Gateway {
     id: GatewayId,
-    addresses: Vec<SocketAddr>,
+    listeners: Listeners,
     admin: Option<SocketAddr>,
+    successor: watch::Sender<Option<u32>>,
     vital: Vital,
     drain: watch::Sender<Drain>,
     leaving: watch::Sender<bool>,
@@ -68,18 +71,16 @@ pub enum GatewayError {
     /// A certificate or key cannot be used.
     #[error("a TLS listener cannot be set up")]
     Tls(#[from] TlsError),
+    /// The process that served until now has not handed over.
+    #[error("the running gateway does not let this one take over; it goes on serving")]
+    TakeOver(#[source] io::Error),
     /// A thread cannot be started.
     #[error("a thread cannot be started")]
     Thread(#[source] io::Error),
 }
 
-/// A bound address: one socket for each worker.
-struct Bound {
-    address: SocketAddr,
-    sockets: Vec<std::net::TcpListener>,
-    tls: Option<Arc<TlsListener>>,
-    proxies: Arc<[NetBlock]>,
-}
+/// How long clients that say nothing are waited for once another process has taken over, at most.
+const QUIET: Duration = Duration::from_secs(10);
 
 impl Gateway {
     /// Starts a gateway and returns once it listens. It serves from its snapshot file at once, and takes part in the bus
@@ -98,24 +99,27 @@ impl Gateway {
             None => TicketKeys::random().map_err(TlsError::Random)?,
         };
         let certificates = Certificates::new(tickets);
-        let bound = bind_all(&settings, &certificates)?;
-        let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
-        let listeners = bound.iter().map(url).collect();
-        let (admin, admin_address) = bind_admin(&settings)?;
+        let (orders, order_queues) = (0..settings.workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let mut taken = settings.take_over.as_ref().and_then(hand_over::TakeOver::take);
+        let inherited = taken.as_mut().map(|taken| std::mem::take(&mut taken.sockets)).unwrap_or_default();
+        let listeners = Listeners::new(orders, inherited, certificates.clone());
+        open_all(&listeners, &settings, &certificates)?;
+        let (admin, admin_address) = open_admin(&listeners, &settings)?;
         let identity = Identity::load(&settings.data_dir).map_err(data_dir)?;
         let vital = Vital::default();
         let log = access_log::start(&settings.access_log, &settings.data_dir, &vital).map_err(data_dir)?;
         let registry = Arc::new(Registry::new(settings.workers));
-        let open_connections = OpenConnections::new(settings.limits.connections);
         let state = control::load_state(&settings);
         let shared = SharedTable::new(control::view_of(&state), settings.workers);
         let (drain, drained) = watch::channel(None);
         let (leaving, leaves) = watch::channel(false);
         let (stop_control, control_stops) = oneshot::channel();
+        let (give, giver) = oneshot::channel();
         let mut gateway = Gateway {
             id: identity.gateway,
-            addresses,
+            listeners: listeners.clone(),
             admin: admin_address,
+            successor: watch::Sender::new(None),
             vital: vital.clone(),
             drain,
             leaving,
@@ -125,10 +129,11 @@ impl Gateway {
             log: None,
         };
         let (ready, is_ready) = oneshot::channel();
+        let word = Word::new(taken.is_some());
         let parts = ControlParts {
             settings: settings.clone(),
             identity,
-            listeners,
+            listeners: listeners.clone(),
             shared: shared.clone(),
             registry: registry.clone(),
             sticky: sticky.clone(),
@@ -137,27 +142,62 @@ impl Gateway {
             certificates,
             admin,
             bus,
+            word: word.clone(),
+            giver,
             ready: Some(ready),
         };
         gateway.control = Some(spawn_control(parts, leaves, control_stops).map_err(GatewayError::Thread)?);
         // A gateway that runs alone has its table before the first client comes.
         let _ = is_ready.await;
-        for (index, sockets) in per_worker(bound, settings.workers).into_iter().enumerate() {
-            let parts = WorkerParts {
-                index,
-                settings: settings.clone(),
-                shared: shared.clone(),
-                registry: registry.clone(),
-                log: log.buffer(&registry, index),
-                sticky: sticky.clone(),
-                open_connections: open_connections.clone(),
-                vital: vital.clone(),
-                sockets,
-            };
-            gateway.workers.push(worker_thread::spawn(parts, drained.clone()).map_err(GatewayError::Thread)?);
-        }
+        let way = match taken {
+            Some(taken) => Some(until_it_may_go(taken).await.map_err(GatewayError::TakeOver)?),
+            None => None,
+        };
+        listeners.forget_inherited();
+        let workers = Workers { settings: &settings, shared, registry, log: &log, sticky, vital, drained };
+        gateway.workers = workers.start(order_queues).map_err(GatewayError::Thread)?;
         gateway.log = Some(log);
+        if let Some(way) = way {
+            // It waits for the other process to end, and so does what is merged with what that one says.
+            tokio::spawn(way.serves(word.clone()));
+        }
+        if let Some(kept) = &settings.hand_over {
+            gateway.offer(&settings, kept.0.clone(), word, give);
+        }
         Ok(gateway)
+    }
+
+    /// From now on another process may take over.
+    fn offer(
+        &self,
+        settings: &GatewaySettings,
+        kept: Vec<(String, Arc<OwnedFd>)>,
+        word: Word,
+        give: oneshot::Sender<control::Offer>,
+    ) {
+        let listener = match hand_over::listen(&settings.data_dir) {
+            Ok(listener) => listener,
+            Err(error) => return tracing::warn!(%error, "this gateway cannot be handed over"),
+        };
+        let giver = Giver {
+            listeners: self.listeners.clone(),
+            kept,
+            word,
+            successor: self.successor.clone(),
+            flush: None,
+        };
+        let _ = give.send((giver, listener));
+    }
+
+    /// Waits until another process serves in the place of this one, and gives its id. What is under way here is to be drained then.
+    pub fn handed_over(&self) -> impl Future<Output = u32> + Send + use<> {
+        let mut successor = self.successor.subscribe();
+        async move {
+            match successor.wait_for(Option::is_some).await.ok().and_then(|pid| *pid) {
+                Some(pid) => pid,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// The gateway's id, the same for the life of its data directory.
@@ -167,7 +207,23 @@ impl Gateway {
 
     /// Where it listens, real ports included, clear text before TLS.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.addresses.clone()
+        let clear = self.listeners.addresses(|speaks| matches!(speaks, Speaks::Http));
+        clear
+            .into_iter()
+            .chain(self.listeners.addresses(|speaks| matches!(speaks, Speaks::Https(_))))
+            .collect()
+    }
+
+    /// Where it takes connections and datagrams of stream routes by its settings, real ports included: TCP, TLS that is passed on, UDP.
+    pub fn stream_addresses(&self) -> Vec<SocketAddr> {
+        let tcp = self.listeners.addresses(|speaks| matches!(speaks, Speaks::Tcp));
+        let passed = self.listeners.addresses(|speaks| matches!(speaks, Speaks::TlsPassthrough));
+        let tls = self.listeners.addresses(|speaks| matches!(speaks, Speaks::Tls(_)));
+        tcp.into_iter()
+            .chain(tls)
+            .chain(passed)
+            .chain(self.listeners.addresses(|speaks| matches!(speaks, Speaks::Udp)))
+            .collect()
     }
 
     /// Where `/metrics` is.
@@ -185,7 +241,11 @@ impl Gateway {
     pub async fn drain(mut self, deadline: Duration) {
         self.vital.ends();
         let _ = self.leaving.send(true);
-        let _ = self.drain.send(Some(Instant::now() + deadline));
+        let quiet = self.successor.borrow().map(|_| QUIET.min(deadline / 2));
+        let quiet_ms = quiet.map(|quiet| u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX).max(1));
+        // The workers' own copies of the sockets are the last ones then.
+        self.listeners.let_go();
+        let _ = self.drain.send(Some(End { at: Instant::now() + deadline, quiet_ms }));
         let workers = std::mem::take(&mut self.workers);
         let (control, log, stop) = (self.control.take(), self.log.take(), self.stop_control.take());
         let ended = tokio::task::spawn_blocking(move || {
@@ -204,7 +264,8 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.vital.ends();
-        let _ = self.drain.send(Some(Instant::now()));
+        self.listeners.let_go();
+        let _ = self.drain.send(Some(End { at: Instant::now(), quiet_ms: None }));
     }
 }
 
@@ -218,20 +279,75 @@ fn load_sticky(settings: &GatewaySettings) -> Result<StickyKey, GatewayError> {
     }
 }
 
-fn bind_all(settings: &GatewaySettings, certificates: &Certificates) -> Result<Vec<Bound>, GatewayError> {
-    let mut bound = Vec::new();
+/// Says that all is ready, and waits until the process that serves still says that this one may begin.
+async fn until_it_may_go(taken: Taken) -> io::Result<hand_over::Way> {
+    let mut way = taken.way()?;
+    way.is_ready().await?;
+    Ok(way)
+}
+
+/// What all workers are made of.
+struct Workers<'a> {
+    settings: &'a Arc<GatewaySettings>,
+    shared: Arc<SharedTable>,
+    registry: Arc<Registry>,
+    log: &'a LogWriter,
+    sticky: StickyKey,
+    vital: Vital,
+    drained: watch::Receiver<Drain>,
+}
+
+impl Workers<'_> {
+    fn start(self, orders: Vec<mpsc::UnboundedReceiver<Order>>) -> io::Result<Vec<JoinHandle<()>>> {
+        let open_connections = OpenConnections::new(self.settings.limits.connections);
+        let spawn = |(index, orders)| {
+            let parts = WorkerParts {
+                index,
+                settings: self.settings.clone(),
+                shared: self.shared.clone(),
+                registry: self.registry.clone(),
+                log: self.log.buffer(&self.registry, index),
+                sticky: self.sticky.clone(),
+                open_connections: open_connections.clone(),
+                vital: self.vital.clone(),
+                orders,
+            };
+            worker_thread::spawn(parts, self.drained.clone())
+        };
+        orders.into_iter().enumerate().map(spawn).collect()
+    }
+}
+
+/// Opens the listeners of the settings.
+fn open_all(
+    listeners: &Listeners,
+    settings: &GatewaySettings,
+    certificates: &Certificates,
+) -> Result<(), GatewayError> {
+    let open = |address: SocketAddr, speaks: Speaks, proxies: Arc<[NetBlock]>| {
+        let opened = listeners.open(address, speaks, proxies);
+        opened.map(drop).map_err(|source| GatewayError::Listen { address, source })
+    };
     for &address in &settings.listen {
-        bound.push(Bound {
-            proxies: proxies(settings, address),
-            ..bind_one(address, settings.workers, None)?
-        });
+        open(address, Speaks::Http, proxies(settings, address))?;
     }
     for one in &settings.tls {
-        let tls = Some(TlsListener::new(one, certificates)?);
-        let proxies = proxies(settings, one.listen);
-        bound.push(Bound { proxies, ..bind_one(one.listen, settings.workers, tls)? });
+        open(one.listen, Speaks::Https(TlsListener::new(one, certificates)?), proxies(settings, one.listen))?;
     }
-    Ok(bound)
+    let stream = &settings.stream;
+    for &address in &stream.tls {
+        open(address, Speaks::Tls(listeners.tls()?), [].into())?;
+    }
+    for (addresses, speaks) in [
+        (&stream.tcp, Speaks::Tcp),
+        (&stream.passthrough, Speaks::TlsPassthrough),
+        (&stream.udp, Speaks::Udp),
+    ] {
+        for &address in addresses {
+            open(address, speaks.clone(), [].into())?;
+        }
+    }
+    Ok(())
 }
 
 /// The proxies that may say who comes to this listener.
@@ -240,38 +356,13 @@ fn proxies(settings: &GatewaySettings, listen: SocketAddr) -> Arc<[NetBlock]> {
     found.map_or_else(|| [].into(), |one| one.from.clone().into())
 }
 
-fn bind_one(
-    address: SocketAddr,
-    workers: usize,
-    tls: Option<Arc<TlsListener>>,
-) -> Result<Bound, GatewayError> {
-    let failed = |source| GatewayError::Listen { address, source };
-    let sockets = listen::bind(address, workers).map_err(failed)?;
-    let actual = sockets.first().map(std::net::TcpListener::local_addr).transpose().map_err(failed)?;
-    Ok(Bound { address: actual.unwrap_or(address), sockets, tls, proxies: [].into() })
-}
+type Admin = (Option<std::net::TcpListener>, Option<SocketAddr>);
 
-fn bind_admin(
-    settings: &GatewaySettings,
-) -> Result<(Option<std::net::TcpListener>, Option<SocketAddr>), GatewayError> {
+fn open_admin(listeners: &Listeners, settings: &GatewaySettings) -> Result<Admin, GatewayError> {
     let Some(address) = settings.admin else { return Ok((None, None)) };
-    let Bound { address, mut sockets, .. } = bind_one(address, 1, None)?;
-    Ok((sockets.pop(), Some(address)))
-}
-
-fn url(bound: &Bound) -> String {
-    format!("{}://{}", if bound.tls.is_some() { "https" } else { "http" }, bound.address)
-}
-
-/// Deals the sockets out: each worker gets one of every address.
-fn per_worker(bound: Vec<Bound>, workers: usize) -> Vec<Vec<WorkerSocket>> {
-    let mut dealt: Vec<Vec<WorkerSocket>> = (0..workers).map(|_| Vec::new()).collect();
-    for one in bound {
-        for (hand, listener) in dealt.iter_mut().zip(one.sockets) {
-            hand.push(WorkerSocket { listener, tls: one.tls.clone(), proxies: one.proxies.clone() });
-        }
-    }
-    dealt
+    let opened = listeners.open_admin(address);
+    let (listener, address) = opened.map_err(|source| GatewayError::Listen { address, source })?;
+    Ok((Some(listener), Some(address)))
 }
 
 fn spawn_control(

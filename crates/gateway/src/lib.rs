@@ -19,6 +19,8 @@ mod files;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod gateway;
+mod hand_over;
+mod listeners;
 mod local_exec;
 mod metrics;
 mod plugins;
@@ -26,6 +28,7 @@ mod request;
 mod resources;
 mod settings;
 mod sticky;
+mod stream_proxy;
 mod table;
 mod tls;
 mod upstream;
@@ -34,14 +37,15 @@ mod worker;
 mod worker_thread;
 
 pub use config::{
-    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, TimeoutsConfig, TlsConfig,
-    UpstreamPoolConfig,
+    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, StreamConfig,
+    TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 pub use gateway::{Gateway, GatewayError};
+pub use hand_over::{TakeOver, TakeOverError};
 pub use resources::file::{Loaded, ResourceSource};
 pub use settings::{
-    ConfigErrors, FieldError, GatewaySettings, LimitSettings, ProxyProtocolSettings, Resources,
-    TimeoutSettings, TlsSettings, UpstreamPoolSettings,
+    ConfigErrors, FieldError, GatewaySettings, Kept, LimitSettings, ProxyProtocolSettings, Resources,
+    StreamSettings, TimeoutSettings, TlsSettings, UpstreamPoolSettings,
 };
 pub use sticky::check_shared_key;
 pub use tls::{TlsError, certificate_notes};

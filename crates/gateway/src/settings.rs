@@ -4,10 +4,12 @@ use crate::config::{
     AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, TimeoutsConfig, TlsConfig,
     UpstreamPoolConfig,
 };
+use crate::hand_over::TakeOver;
 use crate::resources::file::ResourceSource;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,8 @@ pub struct GatewaySettings {
     pub tls: Vec<TlsSettings>,
     /// Listeners that take the PROXY protocol.
     pub proxy_protocol: Vec<ProxyProtocolSettings>,
+    /// Listeners for stream routes.
+    pub stream: StreamSettings,
     /// Listener of `/metrics` and `/healthz`.
     pub admin: Option<SocketAddr>,
     /// Directory for id, snapshot, key and access log.
@@ -49,6 +53,27 @@ pub struct GatewaySettings {
     pub dns: DnsSettings,
     /// Where resources come from, for a gateway that runs alone.
     pub resources: Option<Resources>,
+    /// What another process has handed over.
+    pub take_over: Option<TakeOver>,
+    /// Whether another process may take over, and what it gets with the listeners.
+    pub hand_over: Option<Kept>,
+}
+
+/// Descriptors that are handed over with the listeners, by name. They are kept open as long as some process of the gateway runs.
+#[derive(Debug, Clone, Default)]
+pub struct Kept(pub Vec<(String, Arc<OwnedFd>)>);
+
+/// Listeners for stream routes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StreamSettings {
+    /// TCP.
+    pub tcp: Vec<SocketAddr>,
+    /// TLS with the certificates of resources.
+    pub tls: Vec<SocketAddr>,
+    /// TLS that is passed on as it is.
+    pub passthrough: Vec<SocketAddr>,
+    /// UDP.
+    pub udp: Vec<SocketAddr>,
 }
 
 /// How names of nodes are resolved.
@@ -226,6 +251,20 @@ impl GatewayConfig {
             findings.add("listen", "there is no listener; name at least one address here or in tls");
         }
         let proxy_protocol = validate_proxies(&mut findings, &self.proxy_protocol, &listen, &tls);
+        let mut stream = StreamSettings::default();
+        for (name, texts, addresses) in [
+            ("tcp", &self.stream.tcp, &mut stream.tcp),
+            ("tls", &self.stream.tls, &mut stream.tls),
+            ("passthrough", &self.stream.passthrough, &mut stream.passthrough),
+            ("udp", &self.stream.udp, &mut stream.udp),
+        ] {
+            addresses.extend(
+                texts
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(n, text)| findings.address(format!("stream.{name}[{n}]"), text)),
+            );
+        }
         let admin = self.admin.as_deref().and_then(|text| findings.address("admin".into(), text));
         if self.data_dir.as_os_str().is_empty() {
             findings.add("data_dir", "it is empty; name a directory");
@@ -246,6 +285,7 @@ impl GatewayConfig {
             listen,
             tls,
             proxy_protocol,
+            stream,
             admin,
             data_dir: self.data_dir,
             sticky_key: self.sticky_key,
@@ -259,6 +299,8 @@ impl GatewayConfig {
             upstream,
             dns,
             resources: None,
+            take_over: None,
+            hand_over: None,
         })
     }
 }
@@ -272,6 +314,7 @@ impl GatewaySettings {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
             tls: Vec::new(),
             proxy_protocol: Vec::new(),
+            stream: StreamSettings::default(),
             admin: None,
             data_dir: data_dir.into(),
             sticky_key: None,
@@ -285,6 +328,8 @@ impl GatewaySettings {
             upstream: validate_upstream(&mut nothing, &config.upstream),
             dns: DnsSettings::default(),
             resources: None,
+            take_over: None,
+            hand_over: None,
         }
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Worker {
     pub(crate) turning_away: Rc<()>,
     /// Set once: no new requests on old connections.
     pub(crate) draining: Cell<bool>,
+    /// While it drains: how long a client that says nothing is waited for, if longer than usual.
+    pub(crate) quiet_ms: Cell<Option<u64>>,
     registry: Arc<Registry>,
     apps: RefCell<HashMap<*const RetryBudget, CountedApp>>,
     log: RefCell<LogBuffer>,
@@ -90,6 +92,7 @@ impl Worker {
             turns: Turns::default(),
             turning_away: Rc::default(),
             draining: Cell::new(false),
+            quiet_ms: Cell::new(None),
             registry,
             apps: RefCell::default(),
             log: RefCell::new(log),
@@ -118,6 +121,11 @@ impl Worker {
     /// Whether this peer's forwarding headers are believed.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.settings.trusted.iter().any(|block| block.contains(peer))
+    }
+
+    /// How long, while the worker drains, a client that says nothing is waited for.
+    pub(crate) fn quiet_ms(&self, usual: u64) -> u64 {
+        self.quiet_ms.get().unwrap_or(usual)
     }
 
     /// A random number. Not for secrets.

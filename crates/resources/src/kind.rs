@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// What a resource is. The text form is the segment of its address in the Admin API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the kinds are APISIX's; the guide has a page on each")]
+#[expect(missing_docs, reason = "the kinds are APISIX's, but for listeners; the guide has a section on each")]
 pub enum Kind {
     Route,
     Service,
@@ -21,11 +21,12 @@ pub enum Kind {
     PluginMetadata,
     Secret,
     Proto,
+    Listener,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Route,
         Kind::Service,
         Kind::Upstream,
@@ -39,6 +40,7 @@ impl Kind {
         Kind::PluginMetadata,
         Kind::Secret,
         Kind::Proto,
+        Kind::Listener,
     ];
 
     /// The segment of its address: `routes`, `consumer_groups`.
@@ -57,6 +59,7 @@ impl Kind {
             Kind::PluginMetadata => "plugin_metadata",
             Kind::Secret => "secrets",
             Kind::Proto => "protos",
+            Kind::Listener => "listeners",
         }
     }
 
@@ -76,6 +79,7 @@ impl Kind {
             Kind::PluginMetadata => "plugin metadata",
             Kind::Secret => "secret",
             Kind::Proto => "proto",
+            Kind::Listener => "listener",
         }
     }
 }

@@ -12,7 +12,9 @@ use crate::path::{self, DEPTH_MAX, PATH_MAX, boundaries, check_route_path, depth
 use crate::request::RequestView;
 use crate::rules::{self, Asking, Bound, HostRules, Rule, Rules};
 use std::sync::Arc;
+use towpath_types::lane::{EntryRule, HashBy};
 use towpath_types::spec::RouteSpec;
+use towpath_types::{AppRef, LaneName};
 
 /// A route of the table.
 #[derive(Debug)]
@@ -25,6 +27,28 @@ pub struct Route {
     pub(crate) slot: u32,
     /// Differs from route to route, for entry rules.
     pub(crate) seed: u64,
+}
+
+impl Route {
+    /// A route of connections that are no HTTP requests: it leads to `target`, and in there to `lane`. It stands in no table, see
+    /// [`crate::Table::find_target`].
+    pub fn to(key: impl Into<String>, target: AppRef, lane: Option<LaneName>) -> Arc<Self> {
+        let entry = lane.map(|lane| EntryRule {
+            lane,
+            headers: Vec::new(),
+            percent: 100.0,
+            hash_by: HashBy::Address,
+        });
+        let spec = RouteSpec {
+            host: "*".into(),
+            path: "/".into(),
+            app: target,
+            strip_path: false,
+            entry: entry.into_iter().collect(),
+            automatic: false,
+        };
+        Arc::new(Self { spec, key: key.into(), slot: 0, seed: 0 })
+    }
 }
 
 /// The key of the route for a host and a path: `shop.example.com/api`.

@@ -249,6 +249,16 @@ impl Table {
         })
     }
 
+    /// What serves a connection that is no HTTP request, by a route that is in no table (see [`Route::to`]); `None` = its target is
+    /// not here.
+    pub fn find_target<'t>(&'t self, route: &'t Arc<Route>) -> Option<Match<'t>> {
+        let slot = self.0.slot_of(&route.spec.app)?;
+        let app = self.app_at(slot)?;
+        let space = self.0.space_at(app.space)?;
+        let has_entry = !route.spec.entry.is_empty();
+        Some(Match { route, rule: None, has_entry, slot, app, space, host_lane: HostLane::None })
+    }
+
     pub(crate) fn base(&self) -> &LaneName {
         &self.0.base
     }

@@ -58,10 +58,14 @@ fn run(cli: Cli) -> Outcome {
     let screen = Screen::new(cli.color, Format::Table);
     config::find_strangers(names.iter().map(String::as_str)).iter().for_each(|line| screen.warn(line));
     match cli.command {
-        Command::Up(args) => role::run(config::Role::Up, &args.role, args.flags(), cli.color),
-        Command::Manager(args) => role::run(config::Role::Manager, &args.role, args.flags(), cli.color),
-        Command::Gateway(args) => role::run(config::Role::Gateway, &args.role, args.flags(), cli.color),
-        Command::Cell(args) => role::run(config::Role::Cell, &args.role, args.flags(), cli.color),
+        Command::Up(args) => role::run(config::Role::Up, &args.role, args.flags(), cli.color, false),
+        Command::Manager(args) => {
+            role::run(config::Role::Manager, &args.role, args.flags(), cli.color, false)
+        }
+        Command::Gateway(args) => {
+            role::run(config::Role::Gateway, &args.role, args.flags(), cli.color, args.take_over)
+        }
+        Command::Cell(args) => role::run(config::Role::Cell, &args.role, args.flags(), cli.color, false),
         Command::Completions(args) => args.run(&Screen::new(cli.color, Format::Table)),
         Command::Simulate(args) => args.run(&Screen::new(cli.color, Format::Table)),
         command => client(command, cli.color),

@@ -11,6 +11,8 @@ mod ready;
 mod services;
 mod settings;
 mod signals;
+mod successor;
+mod supervisor;
 mod up;
 
 use crate::cli::role::{Flags, RoleArgs};
@@ -21,6 +23,7 @@ use crate::screen::{ColorChoice, Format, Screen};
 use signals::Signals;
 use std::path::PathBuf;
 use std::time::Duration;
+use towpath_gateway::TakeOver;
 use towpath_telemetry::{Held, LogFormat};
 
 /// What a role runs with.
@@ -30,6 +33,10 @@ struct Run {
     /// Whether the data directory was made just now.
     fresh: bool,
     screen: Screen,
+    /// The lock of the data directory.
+    lock: lock::DataDirLock,
+    /// What a running gateway has handed over.
+    take_over: Option<TakeOver>,
     /// Holds the log back until the start screen is there, or the start takes long.
     log: Held,
 }
@@ -67,8 +74,8 @@ impl Run {
 /// Longest wait at the end for log lines to be taken.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// Runs a role until it is told to end.
-pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice) -> Outcome {
+/// Runs a role until it is told to end. `take_over`: from the gateway that runs with the same data directory.
+pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice, take_over: bool) -> Outcome {
     let (mut settings, file) = settings::load(role, args, flags)?;
     let screen = Screen::new(color, Format::Table);
     let resources = settings.gateway.file.clone().map(ResourcesFile::new);
@@ -95,17 +102,24 @@ pub(crate) fn run(role: Role, args: &RoleArgs, flags: Flags, color: ColorChoice)
     let format = if settings.log_json { LogFormat::Json } else { LogFormat::Text };
     let log = towpath_telemetry::init_held(format, &settings.log, screen.paints_errors())
         .map_err(|error| Failure::new(Exit::Usage, format!("log: {error}")))?;
-    let lock = lock::lock(&settings.data_dir)?;
+    let take_over = take_over.then(|| successor::take_over(&settings)).transpose()?;
+    let lock = match &take_over {
+        Some(taken) => lock::taken(&settings.data_dir, taken)?,
+        None => lock::lock(&settings.data_dir)?,
+    };
     if role == Role::Up {
         ports::fill_in(&mut settings);
     }
-    ports::check(role, &settings)?;
+    if take_over.is_none() {
+        ports::check(role, &settings)?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("towpath")
         .build()
         .map_err(|error| Failure::io("cannot start", &error))?;
-    let run = Run { settings, ready_file: args.ready_file.clone(), fresh: lock.fresh, screen, log };
+    let fresh = lock.fresh;
+    let run = Run { settings, ready_file: args.ready_file.clone(), fresh, screen, lock, take_over, log };
     let outcome = runtime.block_on(async {
         let signals = Signals::new()?;
         match role {

@@ -33,6 +33,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 const DRAIN_QUIET_MS: u64 = 500;
 
 /// What a listener speaks.
+#[derive(Clone, Default)]
 pub(crate) struct Kind {
     /// TLS.
     pub(crate) tls: Option<Arc<TlsListener>>,
@@ -142,12 +143,12 @@ fn accept(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, kind: &Kind)
 }
 
 /// A connection in the count of connections.
-struct Counted(Rc<Worker>);
+pub(crate) struct Counted(Rc<Worker>);
 
 impl Counted {
     /// Counts one more, if the process may have it: the limit is one for all workers, since the kernel deals clients out
     /// unevenly.
-    fn new(worker: &Rc<Worker>) -> Option<Self> {
+    pub(crate) fn new(worker: &Rc<Worker>) -> Option<Self> {
         worker.open_connections.take_one().then(|| {
             worker.metrics.connections.add(1);
             Self(worker.clone())
@@ -223,7 +224,7 @@ async fn until<T>(conn: &Conn, future: impl Future<Output = T>) -> Option<T> {
         if conn.worker.draining.get() && !hurried {
             hurried = true;
             conn.deadline.clear();
-            conn.deadline.set_in(DRAIN_QUIET_MS);
+            conn.deadline.set_in(conn.worker.quiet_ms(DRAIN_QUIET_MS));
         }
         match future.as_mut().poll(cx) {
             Poll::Ready(result) => Poll::Ready(Some(result)),

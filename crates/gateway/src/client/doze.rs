@@ -35,7 +35,15 @@ impl Drop for Dozing<'_> {
 /// Waits for bytes, which are put back in front; `false` = the client has gone, the time is over, or the worker drains.
 pub(crate) async fn doze(conn: &Conn, stream: &mut ClientStream) -> bool {
     let _counted = Dozing::new(conn);
+    let mut hurried = false;
     poll_fn(|cx| {
+        // Where another process has taken over, the next request is answered still, if it comes soon.
+        let quiet_ms = conn.worker.quiet_ms.get();
+        if let Some(quiet_ms) = quiet_ms.filter(|_| conn.worker.draining.get() && !hurried) {
+            hurried = true;
+            conn.deadline.set_in(quiet_ms);
+        }
+        let drains = conn.worker.draining.get() && quiet_ms.is_none();
         let mut bytes = [0; FIRST_BYTES];
         let mut read = ReadBuf::new(&mut bytes);
         match Pin::new(&mut *stream).poll_read(cx, &mut read) {
@@ -44,7 +52,7 @@ pub(crate) async fn doze(conn: &Conn, stream: &mut ClientStream) -> bool {
                 Poll::Ready(true)
             }
             Poll::Ready(_) => Poll::Ready(false),
-            Poll::Pending if conn.worker.draining.get() || conn.deadline.is_over(cx) => Poll::Ready(false),
+            Poll::Pending if drains || conn.deadline.is_over(cx) => Poll::Ready(false),
             Poll::Pending => Poll::Pending,
         }
     })

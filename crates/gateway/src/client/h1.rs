@@ -66,9 +66,12 @@ async fn serve_awake(conn: &Rc<Conn>, stream: ClientStream, heads: u64) -> Next 
         builder.max_headers(limits.headers);
     }
     let mut serving = builder.serve_connection(io, service);
-    let (mut draining, mut polled, mut tired) = (false, false, false);
+    let (mut draining, mut polled, mut tired, mut quiet_until) = (false, false, false, None);
     let ended = poll_fn(|cx| {
-        if conn.worker.draining.get() && !draining {
+        let waits = conn.worker.draining.get()
+            && conn.phase.get() == Phase::Between
+            && waits_for_last(conn, &mut quiet_until);
+        if conn.worker.draining.get() && !draining && !waits {
             if polled {
                 draining = true;
                 Pin::new(&mut serving).graceful_shutdown();
@@ -126,6 +129,18 @@ fn may_doze(conn: &Conn) -> bool {
         conn.deadline.set_in(rest_ms);
     }
     rest_ms > 0 && !conn.unsent.get() && !conn.linger.get() && !conn.worker.draining.get()
+}
+
+/// Whether an idle connection is kept while the worker drains: who keeps connections may be sending the next request at this very
+/// moment, and gets an answer that says that it is the last. `until` = the end of that, once it is known.
+fn waits_for_last(conn: &Conn, until: &mut Option<u64>) -> bool {
+    let Some(quiet_ms) = conn.worker.quiet_ms.get() else { return false };
+    let now = conn.deadline.now_ms();
+    let until = *until.get_or_insert(now.saturating_add(quiet_ms));
+    if !conn.head_begun.get() {
+        conn.deadline.set_in(until.saturating_sub(now).max(1));
+    }
+    true
 }
 
 /// What follows the last message: a tunnel, or an orderly end.

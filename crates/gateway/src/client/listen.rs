@@ -22,7 +22,7 @@ pub(crate) fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpLis
     Ok(sockets)
 }
 
-fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+pub(crate) fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if shared {

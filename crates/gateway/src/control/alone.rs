@@ -4,6 +4,7 @@
 use super::state::State;
 use super::view_of;
 use crate::clock;
+use crate::listeners::Listeners;
 use crate::metrics::{Registry, Sources};
 use crate::resources::file::{Loaded, ResourceSource};
 use crate::resources::{Outcome, Resources};
@@ -25,6 +26,7 @@ pub(super) struct Alone {
     pub(super) state: State,
     pub(super) resources: Resources,
     pub(super) registry: Arc<Registry>,
+    pub(super) listeners: Listeners,
     pub(super) seen: Option<u64>,
 }
 
@@ -36,6 +38,8 @@ impl Alone {
         let _ = ready.map(|ready| ready.send(()));
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut again = interval(super::LISTEN_AGAIN);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = &mut stop => return,
@@ -44,6 +48,7 @@ impl Alone {
                     self.state.push(changes);
                 }
                 _ = ticks.tick() => self.look().await,
+                _ = again.tick() => self.state.take_listeners(self.listeners.try_again()),
             }
             self.publish();
         }
@@ -84,6 +89,9 @@ impl Alone {
         if changed || !same || view.loaded != before.loaded {
             self.shared.publish(view);
         }
+        // What they lead to is in the table by now.
+        let told = self.listeners.change(self.resources.take_listeners());
+        self.state.take_listeners(told);
         self.registry.note_sources(Sources {
             bus_up: false,
             bus_since_ms: 0,

@@ -16,10 +16,13 @@ mod state;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub(crate) use identity::Identity;
 
 use crate::clock;
+use crate::hand_over::{Duty, Giver, Word};
+use crate::listeners::Listeners;
 use crate::metrics::{Registry, Sources};
 use crate::resources::Resources;
 use crate::settings::GatewaySettings;
@@ -27,7 +30,6 @@ use crate::sticky::StickyKey;
 use crate::table::{SharedTable, View};
 use crate::tls::Certificates;
 use crate::vital::Vital;
-use bytes::Bytes;
 use feed::Feed;
 use keys::{Asked, Keys};
 use state::{AnnounceOutcome, State};
@@ -41,8 +43,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use towpath_bus::{Bus, BusState, Message, Subscription};
 use towpath_telemetry::SeldomHere;
 use towpath_types::InstanceId;
-use towpath_wire::gateway::{ExplainRequest, GatewayReport};
-use towpath_wire::{decode, encode, subject};
+use towpath_wire::decode;
 
 /// How often a report is sent without a change.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
@@ -52,12 +53,14 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause before subscriptions that were ended are made again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_millis(200);
+/// Pause before listeners that could not be opened are tried again.
+pub(super) const LISTEN_AGAIN: Duration = Duration::from_secs(2);
 
 /// What the control thread is made of.
 pub(crate) struct ControlParts {
     pub(crate) settings: Arc<GatewaySettings>,
     pub(crate) identity: Identity,
-    pub(crate) listeners: Vec<String>,
+    pub(crate) listeners: Listeners,
     pub(crate) shared: Arc<SharedTable>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) sticky: StickyKey,
@@ -67,9 +70,15 @@ pub(crate) struct ControlParts {
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) admin: Option<std::net::TcpListener>,
     pub(crate) bus: Option<Arc<dyn Bus>>,
+    pub(crate) word: Word,
+    /// Comes once another process may take over.
+    pub(crate) giver: oneshot::Receiver<Offer>,
     /// Told once the first table is there.
     pub(crate) ready: Option<oneshot::Sender<()>>,
 }
+
+/// What waits for a process that takes over, and where.
+pub(crate) type Offer = (Giver, std::os::unix::net::UnixListener);
 
 /// The state that a data directory's snapshot gives; empty without one.
 pub(crate) fn load_state(settings: &GatewaySettings) -> State {
@@ -97,27 +106,41 @@ pub(crate) fn view_of(state: &State) -> View {
     }
 }
 
-/// Runs until told to stop.
-pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, stop: oneshot::Receiver<()>) {
-    if let Some(admin) = parts.admin {
-        match tokio::net::TcpListener::from_std(admin) {
-            Ok(admin) => {
-                let answers = admin::Answers {
-                    registry: parts.registry.clone(),
-                    table: parts.shared.clone(),
-                    vital: parts.vital.clone(),
-                    certificates: parts.certificates.clone(),
-                };
-                let vital = parts.vital.clone();
-                tokio::task::spawn_local(async move {
-                    vital.watch("the admin listener", admin::run(admin, answers, admin::BOUNDS)).await;
-                });
-            }
-            Err(error) => {
-                tracing::error!(%error, "the admin listener cannot be used");
-                parts.vital.fails("the admin listener");
-            }
+/// Serves metrics and health.
+fn serve_admin(parts: &ControlParts, admin: std::net::TcpListener) {
+    match tokio::net::TcpListener::from_std(admin) {
+        Ok(admin) => {
+            let answers = admin::Answers {
+                registry: parts.registry.clone(),
+                table: parts.shared.clone(),
+                vital: parts.vital.clone(),
+                certificates: parts.certificates.clone(),
+            };
+            let vital = parts.vital.clone();
+            let mut duty = parts.word.duty.subscribe();
+            tokio::task::spawn_local(async move {
+                tokio::select! {
+                    () = vital.watch("the admin listener", admin::run(admin, answers, admin::BOUNDS)) => {}
+                    // Scrapes are the other process's affair.
+                    _ = duty.wait_for(|duty| *duty == Duty::HandedOver) => {}
+                }
+            });
         }
+        Err(error) => {
+            tracing::error!(%error, "the admin listener cannot be used");
+            parts.vital.fails("the admin listener");
+        }
+    }
+}
+
+/// Runs until told to stop.
+pub(crate) async fn run(
+    mut parts: ControlParts,
+    leaving: watch::Receiver<bool>,
+    stop: oneshot::Receiver<()>,
+) {
+    if let Some(admin) = parts.admin.take() {
+        serve_admin(&parts, admin);
     }
     let source = parts.settings.resources.clone().map(|source| source.0);
     let (bus, mut compiled) =
@@ -126,9 +149,12 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
     let (answers, key_answers) = mpsc::channel(1);
     let mut keys = Keys::load(&parts.settings, parts.identity, answers);
     resources::apply(&mut state, &mut compiled, &mut keys);
+    let (flush, flushes) = mpsc::channel(1);
+    tokio::task::spawn_local(offer(parts.giver, bus.is_some().then_some(flush), parts.vital.clone()));
     let Some(bus) = bus else {
-        let (shared, registry) = (parts.shared, parts.registry);
-        let alone = alone::Alone { source, shared, state, resources: compiled, registry, seen: None };
+        let (shared, registry, listeners) = (parts.shared, parts.registry, parts.listeners);
+        let alone =
+            alone::Alone { source, shared, state, resources: compiled, registry, listeners, seen: None };
         return alone.run(parts.ready, stop).await;
     };
     let sharing = sharing::Sharing {
@@ -163,6 +189,9 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
         managers_ms: None,
         leaving: false,
         bus,
+        word: parts.word,
+        flushes,
+        tried: Instant::now(),
     };
     // Those from the snapshot serve before anybody is heard.
     control.publish().await;
@@ -176,10 +205,21 @@ pub(crate) async fn run(parts: ControlParts, leaving: watch::Receiver<bool>, sto
     }
 }
 
+/// Waits for a process that takes over, once that may be.
+async fn offer(
+    giver: oneshot::Receiver<Offer>,
+    flush: Option<mpsc::Sender<oneshot::Sender<()>>>,
+    vital: Vital,
+) {
+    let Ok((giver, listener)) = giver.await else { return };
+    let giver = Giver { flush, ..giver };
+    vital.watch_passing("the hand-over", giver.run(listener)).await;
+}
+
 struct Control {
     settings: Arc<GatewaySettings>,
     identity: Identity,
-    listeners: Vec<String>,
+    listeners: Listeners,
     shared: Arc<SharedTable>,
     state: State,
     /// Resources that managers have sent, compiled.
@@ -206,6 +246,12 @@ struct Control {
     /// When a manager was last heard.
     managers_ms: Option<u64>,
     leaving: bool,
+    /// Whether this process speaks for the gateway.
+    word: Word,
+    /// Those who want the snapshot written.
+    flushes: mpsc::Receiver<oneshot::Sender<()>>,
+    /// When listeners that could not be opened were tried last.
+    tried: Instant,
 }
 
 impl Control {
@@ -237,6 +283,7 @@ impl Control {
         }
         let mut look = interval(LOOK_INTERVAL);
         let mut report = interval(REPORT_INTERVAL);
+        let (mut duty, mut predecessor) = (self.word.duty.subscribe(), self.word.predecessor.subscribe());
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         report.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -267,6 +314,12 @@ impl Control {
                 }
                 Ok(()) = bus_state.changed() => self.note_bus(*bus_state.borrow_and_update()),
                 Ok(()) = leaving.changed() => { self.leaving = *leaving.borrow_and_update(); self.changed = true; }
+                Ok(()) = duty.changed() => self.changed = true,
+                Ok(()) = predecessor.changed() => self.changed = true,
+                Some(done) = self.flushes.recv() => {
+                    self.flush().await;
+                    let _ = done.send(());
+                }
                 _ = look.tick() => {
                     self.look().await;
                     if self.feed.is_due(clock::now_ms()) {
@@ -392,30 +445,12 @@ impl Control {
         }
         // Whoever waits until this is served waits for what a key opens, too, for as long as that may be there in a moment.
         self.keys.ask_when_due(&self.bus, clock::now_ms());
+        self.listen();
         if self.keys.is_asking() || !std::mem::take(&mut self.changed) {
             return;
         }
         self.draining = self.in_flight_to_draining();
-        let report = GatewayReport {
-            gateway: self.identity.gateway,
-            incarnation: self.identity.incarnation,
-            place: self.settings.place.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            listeners: self.listeners.clone(),
-            revision: self.state.revision(),
-            heard: self.state.heard(),
-            draining: self.draining.clone(),
-            refused: self.state.refused().clone(),
-            leaving: self.leaving,
-        };
-        let subject = subject::gateway_report(self.identity.gateway);
-        if let Err(error) = self.bus.publish(&subject, Bytes::from(encode(&report))).await {
-            tracing::debug!(%error, "a report could not be sent");
-        }
-    }
-
-    fn in_flight_to_draining(&self) -> BTreeMap<InstanceId, u64> {
-        self.state.table().draining().into_iter().filter(|(_, requests)| *requests > 0).collect()
+        self.report().await;
     }
 
     /// Looks at what changes without a message: silence, requests that end.
@@ -427,59 +462,17 @@ impl Control {
         self.note_sources();
         self.changed |= self.draining != self.in_flight_to_draining();
         let writing = self.writing.as_ref().is_some_and(|writing| !writing.is_finished());
-        if !writing && self.written.elapsed() >= SNAPSHOT_INTERVAL {
+        if self.tried.elapsed() >= LISTEN_AGAIN {
+            self.tried = Instant::now();
+            let told = self.listeners.try_again();
+            self.changed |= !told.is_empty();
+            self.state.take_listeners(told);
+        }
+        if !writing && self.written.elapsed() >= SNAPSHOT_INTERVAL && self.word.is_active() {
             self.note_written().await;
             if self.dirty {
                 self.write_snapshot();
             }
-        }
-    }
-
-    /// The end: what is known goes into the file.
-    async fn finish(mut self) {
-        self.note_written().await;
-        if self.dirty {
-            self.write_snapshot();
-            self.note_written().await;
-        }
-    }
-
-    /// Waits for the write that is under way. One that failed is owed still.
-    async fn note_written(&mut self) {
-        if let Some(writing) = self.writing.take() {
-            self.dirty |= !writing.await.unwrap_or(false);
-        }
-    }
-
-    /// Writes the file off this thread: for a large table it takes a while, and announcements do not wait.
-    fn write_snapshot(&mut self) {
-        self.dirty = false;
-        self.written = Instant::now();
-        let (snapshot, dir) = (self.state.snapshot(), self.settings.data_dir.clone());
-        self.writing = Some(tokio::task::spawn_blocking(move || {
-            let written = snapshot.write(&dir);
-            if let Err(error) = &written {
-                tracing::warn!(%error, "the snapshot cannot be written");
-            }
-            written.is_ok()
-        }));
-    }
-
-    async fn explain(&self, message: Message) {
-        let (Some(reply), Ok(request)) = (message.reply, decode::<ExplainRequest>(&message.payload)) else {
-            return;
-        };
-        let about = (&self.identity, &self.settings.place, self.state.revision());
-        let explanation = explain::explain(
-            &request,
-            self.state.table(),
-            &self.state.inside(),
-            &self.sticky,
-            about,
-            clock::now_ns(),
-        );
-        if let Err(error) = self.bus.publish(&reply, Bytes::from(encode(&explanation))).await {
-            tracing::debug!(%error, "an explanation could not be sent");
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::resources::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use towpath_resources::{Id, Key, Kind};
 use towpath_route::{Address, Change, EndpointSpec, ReportedLoad, Source, Table, route_key};
 use towpath_types::{CellId, Place, Revision};
 use towpath_wire::cell::{ANNOUNCE_INTERVAL_MS, CellAnnounce, InstanceReport, InstanceState};
@@ -312,6 +313,12 @@ impl State {
             }
         }
         self.pending.extend(outcome.changes);
+    }
+
+    /// Takes over which listeners listen, and why others do not.
+    pub(crate) fn take_listeners(&mut self, told: Vec<(Id, Option<String>)>) {
+        let refused = told.into_iter().map(|(id, why)| (Key::new(Kind::Listener, id).to_string(), why));
+        self.take_resources(Outcome { refused: refused.collect(), ..Outcome::default() });
     }
 
     /// All that there is is known.

@@ -11,6 +11,7 @@ pub(crate) fn render(registry: &Registry, table: &Table, revision: u64) -> Strin
     let mut out = String::with_capacity(16 * 1024);
     totals(&mut out, &registry.workers);
     errors(&mut out, &registry.workers);
+    super::streams::render(&mut out, &registry.workers);
     requests(&mut out, registry);
     let counts = table.counts();
     for (name, value) in [

@@ -7,9 +7,11 @@ use towpath_types::{AppRef, ErrorCode};
 
 mod exposition;
 mod sources;
+mod streams;
 
 pub(crate) use exposition::render;
 pub(crate) use sources::Sources;
+pub(crate) use streams::{StreamEnd, StreamKind, StreamMetrics};
 
 /// A counter with one writing thread.
 #[derive(Debug, Default)]
@@ -134,6 +136,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) s3_waited: Count,
     /// Requests that it turned away.
     pub(crate) s3_turned_away: Count,
+    /// Sessions of stream routes.
+    pub(crate) streams: StreamMetrics,
     /// Errors answered by the gateway itself, by code.
     errors: [Count; ERROR_CODES],
 }

@@ -5,6 +5,7 @@ use super::states::States;
 use super::{Answer, Phases, Plugin};
 use crate::resources::by_key::ByKey;
 use crate::resources::upstream::Upstream;
+use crate::stream_proxy::Streams;
 use bytes::Bytes;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
@@ -86,6 +87,8 @@ pub(crate) struct Plugins {
     pub(crate) metadata: Arc<HashMap<String, PluginMetadata>>,
     /// Static upstreams by their keys, for plugins that choose among them.
     pub(crate) upstreams: ByKey<Upstream>,
+    /// Stream routes.
+    pub(crate) streams: Arc<Streams>,
 }
 
 /// The consumers by what authentication plugins look for.
@@ -108,6 +111,7 @@ impl Plugins {
             states: self.states.clone(),
             metadata: self.metadata.clone(),
             upstreams: self.upstreams.clone(),
+            streams: self.streams.clone(),
         }
     }
 }

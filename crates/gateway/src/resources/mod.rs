@@ -21,12 +21,17 @@ use crate::plugins::program::{About, Plugins, Program};
 use crate::plugins::shares::Shares;
 use crate::plugins::states::States;
 use crate::settings::DnsSettings;
+use crate::stream_proxy::Streams;
+use crate::stream_proxy::routes::Stream;
 use crate::tls::Certificates;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use towpath_resources::model::Listener;
 use towpath_resources::plugins::PluginMetadata;
-use towpath_resources::{Changed, Document, Id, Key, Kind, Resolved, ResolvedConsumer, ResolvedRule, Set};
+use towpath_resources::{
+    Changed, Document, Id, Key, Kind, Resolved, ResolvedConsumer, ResolvedRule, ResolvedStream, Set,
+};
 use towpath_route::Change;
 use upstreams::Upstreams;
 
@@ -57,6 +62,8 @@ pub(crate) struct Resources {
     metadata: HashMap<String, PluginMetadata>,
     upstreams: Upstreams,
     certificates: Arc<Certificates>,
+    streams: BTreeMap<Id, Arc<Stream>>,
+    listeners: Vec<(Id, Option<Arc<Listener>>)>,
     plugins: Arc<Plugins>,
     events: mpsc::UnboundedReceiver<Event>,
 }
@@ -73,6 +80,8 @@ impl Resources {
             metadata: HashMap::new(),
             upstreams: Upstreams::new(resolver::Dns::new(dns.clone()), tell),
             certificates,
+            streams: BTreeMap::new(),
+            listeners: Vec::new(),
             plugins: Arc::new(Plugins { states: Arc::new(States::default()), ..Plugins::default() }),
             events,
         }
@@ -80,7 +89,13 @@ impl Resources {
 
     /// What requests need to know; `None` = nothing, there are neither routes nor global rules.
     pub(crate) fn plugins(&self) -> Option<Arc<Plugins>> {
-        (!self.routes.is_empty() || !self.rules.is_empty()).then(|| self.plugins.clone())
+        let any = !self.routes.is_empty() || !self.rules.is_empty() || !self.streams.is_empty();
+        any.then(|| self.plugins.clone())
+    }
+
+    /// Listeners that have come, changed or gone since this was asked last.
+    pub(crate) fn take_listeners(&mut self) -> Vec<(Id, Option<Arc<Listener>>)> {
+        std::mem::take(&mut self.listeners)
     }
 
     /// Parts of limits that this gateway shares with others.
@@ -126,6 +141,7 @@ impl Resources {
         }
         self.refresh();
         self.take_routes(&changed, &mut outcome);
+        self.take_streams(&changed);
         for key in &changed.upstreams_gone {
             outcome.changes.extend(self.upstreams.remove(key.as_str()));
         }
@@ -174,6 +190,28 @@ impl Resources {
     /// Looks at what time alone changes; to be called often.
     pub(crate) fn look(&self) {
         self.certificates.look();
+    }
+
+    fn take_streams(&mut self, changed: &Changed) {
+        let compiled = |stream: &Arc<ResolvedStream>| Stream::compile(stream, &self.plugins).map(Arc::new);
+        let made: Vec<_> =
+            changed.streams.iter().map(|stream| (stream.id.clone(), compiled(stream))).collect();
+        for (id, stream) in made {
+            match stream {
+                Some(stream) => self.streams.insert(id, stream),
+                None => self.streams.remove(&id),
+            };
+        }
+        for id in &changed.streams_gone {
+            self.streams.remove(id);
+        }
+        if !changed.streams.is_empty() || !changed.streams_gone.is_empty() {
+            let streams = Arc::new(Streams::new(self.streams.values().cloned()));
+            self.plugins = Arc::new(Plugins { streams, ..self.plugins.share() });
+        }
+        let came = changed.listeners.iter().map(|(id, listener)| (id.clone(), Some(listener.clone())));
+        let gone = changed.listeners_gone.iter().map(|id| (id.clone(), None));
+        self.listeners.extend(gone.chain(came));
     }
 
     fn take_metadata(&mut self, changed: &Changed) {

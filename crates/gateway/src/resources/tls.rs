@@ -8,6 +8,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use towpath_resources::ResolvedUpstream;
+use towpath_resources::model::Scheme;
 use towpath_types::upstream::Protocol;
 
 /// The configuration for an upstream, and a number that differs where it differs.
@@ -21,10 +22,13 @@ pub(crate) fn config(
     let shown = resolved.client_certificate.as_deref();
     let own = own.or_else(|| shown.map(|(certificate, key)| (certificate.as_str(), key.as_str())));
     let mut hash = DefaultHasher::new();
-    (verify, ca, own, protocol == Protocol::H2c).hash(&mut hash);
+    (verify, ca, own, protocol == Protocol::H2c, resolved.spec.scheme == Scheme::Tls).hash(&mut hash);
     let mut config = client_config(verify, ca, own)?;
-    let wanted: &[u8] = if protocol == Protocol::H2c { b"h2" } else { b"http/1.1" };
-    config.alpn_protocols = vec![wanted.to_vec()];
+    // What is spoken inside a stream is for its two ends to say.
+    if resolved.spec.scheme != Scheme::Tls {
+        let wanted: &[u8] = if protocol == Protocol::H2c { b"h2" } else { b"http/1.1" };
+        config.alpn_protocols = vec![wanted.to_vec()];
+    }
     Ok((Arc::new(config), hash.finish()))
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Upstream {
     pub(crate) scheme: &'static str,
     /// Retries begin only within this time.
     pub(crate) retry_ms: Option<u64>,
+    /// Whether limits in time are its own, not the usual ones.
+    pub(crate) own_timeouts: bool,
     pass_host: PassHost,
     host: Option<String>,
     /// What nodes are called, for `pass_host: node`.
@@ -65,6 +67,7 @@ impl Upstream {
             app,
             scheme: scheme(spec.scheme),
             retry_ms: spec.retry_timeout.filter(|seconds| *seconds > 0.0).map(|seconds| millis(seconds).0),
+            own_timeouts: spec.timeout.is_some(),
             pass_host: spec.pass_host,
             keep: keep(spec),
             proxy_protocol: spec.proxy_protocol.map(version),

@@ -18,7 +18,6 @@ pub(crate) enum Use {
     /// HTTP: `h2` or `http/1.1`.
     Http,
     /// Bytes: no protocol is negotiated.
-    #[expect(dead_code, reason = "TLS listeners of stream routes are the next user")]
     Stream,
 }
 

@@ -246,7 +246,11 @@ impl Pool {
     }
 
     /// Opens a connection to an endpoint before the deadline.
-    async fn connect(&self, to: To<'_>, deadline: &Deadline) -> Result<UpstreamStream, AttemptFault> {
+    pub(crate) async fn connect(
+        &self,
+        to: To<'_>,
+        deadline: &Deadline,
+    ) -> Result<UpstreamStream, AttemptFault> {
         let mut connecting = pin!(async {
             let mut stream = match to.address {
                 Address::Socket(address) => TcpStream::connect(address).await?,

@@ -38,12 +38,17 @@ fn documents(all: &Value) -> Vec<Document> {
     documents
 }
 
+/// These resources, which do not change.
+pub fn source(resources: Value) -> Resources {
+    Resources(Arc::new(Written(Mutex::new((1, resources)))))
+}
+
 /// A gateway with these resources.
 pub struct Alone {
     pub address: SocketAddr,
-    gateway: Gateway,
+    pub gateway: Gateway,
     written: Arc<Written>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Alone {
@@ -62,7 +67,7 @@ impl Alone {
         settings.resources = Some(Resources(written.clone()));
         change(&mut settings);
         let gateway = Gateway::start(settings, None).await.unwrap();
-        Self { address: gateway.addresses()[0], gateway, written, _dir: dir }
+        Self { address: gateway.addresses()[0], gateway, written, dir }
     }
 
     /// Other resources. They are there a moment later.
@@ -74,6 +79,11 @@ impl Alone {
     /// Where it listens: clear text, then TLS.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.gateway.addresses()
+    }
+
+    /// The gateway's files.
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
     }
 
     pub fn client(&self) -> Client {

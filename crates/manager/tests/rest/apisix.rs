@@ -242,8 +242,7 @@ async fn schemas_are_published_and_documents_judged() {
         json!(["key"])
     );
     assert!(refused(&get(&api, "plugins/kafka-logger").await, 404).contains("not supported"));
-    let stream = json!({"server_port": 9100, "upstream": {"nodes": {"a.test:5432": 1}}});
-    let told = refused(&put(&api, "stream_routes/1", stream).await, 400);
+    let told = refused(&put(&api, "protos/1", json!({"content": "syntax = \"proto3\";"})).await, 400);
     assert!(told.contains("not served by this gateway yet"), "{told}");
     assert!(get(&api, "plugins/list").await.json().as_array().unwrap().contains(&json!("limit-count")));
     let judge = async |kind: &str, body: Value| {

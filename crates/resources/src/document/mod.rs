@@ -4,8 +4,8 @@
 mod tests;
 
 use crate::model::{
-    Consumer, ConsumerGroup, Credential, GlobalRule, PluginConfig, Proto, RawPlugins, Route, Secret, Service,
-    Ssl, StreamRoute, Upstream,
+    Consumer, ConsumerGroup, Credential, GlobalRule, Listener, PluginConfig, Proto, RawPlugins, Route,
+    Secret, Service, Ssl, StreamRoute, Upstream,
 };
 use crate::plugins::{self, PluginCredential, PluginMetadata};
 use crate::resolved::PluginUse;
@@ -46,6 +46,7 @@ pub enum Body {
     PluginMetadata(PluginMetadata),
     Secret(Arc<Secret>),
     Proto(Arc<Proto>),
+    Listener(Arc<Listener>),
 }
 
 struct Shape {
@@ -60,7 +61,7 @@ impl Shape {
     }
 }
 
-static SHAPES: LazyLock<[Shape; 13]> = LazyLock::new(|| {
+static SHAPES: LazyLock<[Shape; 14]> = LazyLock::new(|| {
     Kind::ALL.map(|kind| match kind {
         Kind::Route => Shape::of::<Route>(),
         Kind::Service => Shape::of::<Service>(),
@@ -77,6 +78,7 @@ static SHAPES: LazyLock<[Shape; 13]> = LazyLock::new(|| {
         }
         Kind::Secret => Shape::of::<Secret>(),
         Kind::Proto => Shape::of::<Proto>(),
+        Kind::Listener => Shape::of::<Listener>(),
     })
 });
 
@@ -120,7 +122,6 @@ pub fn refused_field(kind: Kind, field: &str) -> Option<&'static str> {
 /// Why resources of `kind` are refused though their form is known.
 pub fn unserved(kind: Kind) -> Option<&'static str> {
     match kind {
-        Kind::StreamRoute => Some("stream routes are not served by this gateway yet, only HTTP is"),
         Kind::Secret => Some("secrets are not served by this gateway yet: give values themselves"),
         Kind::Proto => Some("protos are not served by this gateway yet: gRPC passes as it is"),
         _ => None,
@@ -210,6 +211,11 @@ fn plugins_of(
             }
             (Vec::new(), credentials)
         }
+        Kind::StreamRoute => {
+            let uses = plugins::plugins_of(raw, key.clone(), faults);
+            faults.extend(uses.iter().filter_map(plugins::fault_in_stream));
+            (uses, Vec::new())
+        }
         _ => (plugins::plugins_of(raw, key.clone(), faults), Vec::new()),
     }
 }
@@ -263,6 +269,11 @@ fn body(kind: Kind, id: &Id, value: Value, faults: &mut Vec<Fault>) -> Option<Bo
         Kind::PluginMetadata => Body::PluginMetadata(plugins::metadata_of(id, &value, faults)?),
         Kind::Secret => Body::Secret(Arc::new(typed(value, faults)?)),
         Kind::Proto => Body::Proto(Arc::new(typed(value, faults)?)),
+        Kind::Listener => {
+            let listener: Listener = typed(value, faults)?;
+            listener.check(faults);
+            Body::Listener(Arc::new(listener))
+        }
     })
 }
 

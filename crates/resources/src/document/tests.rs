@@ -220,7 +220,6 @@ fn places_that_the_table_refuses_are_refused() {
 #[test]
 fn kinds_that_are_not_served_are_refused() {
     for (kind, value) in [
-        (Kind::StreamRoute, json!({"server_port": 9100, "upstream": {"nodes": {"127.0.0.1:5432": 1}}})),
         (Kind::Secret, json!({"uri": "https://vault.test", "prefix": "kv", "token": "t"})),
         (Kind::Proto, json!({"content": "syntax = \"proto3\";"})),
     ] {
@@ -281,8 +280,6 @@ fn what_would_do_nothing_is_refused_and_defaults_are_taken() {
             json!({"app": "shop", "type": "roundrobin", "hash_on": "vars", "scheme": "http", "locality": "zone"}),
             &[],
         ),
-        (json!({"nodes": node, "scheme": "tcp"}), &["scheme"]),
-        (json!({"nodes": node, "scheme": "udp"}), &["scheme"]),
         (json!({"service_name": "_http._tcp.a.test", "discovery_type": "dns"}), &[]),
         (json!({"nodes": node, "scheme": "grpc", "keepalive_pool": {"size": 3}}), &["keepalive_pool"]),
         (
@@ -523,5 +520,63 @@ fn times_of_a_logger_have_an_end() {
         assert_eq!(with(60), Vec::<String>::new(), "{field}");
         assert_eq!(with(u64::from(u32::MAX)).len(), 1, "{field}");
         assert!(!with(u64::MAX).is_empty(), "{field}");
+    }
+}
+
+#[test]
+fn stream_routes_and_listeners_are_read_and_what_they_cannot_do_is_refused() {
+    let node = json!({"127.0.0.1:5432": 1});
+    for scheme in ["http", "tcp", "tls", "udp"] {
+        let value = json!({"server_port": 9100, "upstream": {"nodes": node, "scheme": scheme}});
+        assert_eq!(faults(Kind::StreamRoute, value), [""; 0], "{scheme}");
+    }
+    let plugins = json!({"ip-restriction": {"blacklist": ["10.0.0.1"]},
+        "limit-conn": {"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr", "_meta": {"disable": true}}});
+    assert_eq!(faults(Kind::StreamRoute, json!({"plugins": plugins, "upstream": {"nodes": node}})), [""; 0]);
+    for protocol in ["http", "tcp", "tls-passthrough", "udp"] {
+        assert_eq!(faults(Kind::Listener, json!({"listen": "[::]:53", "protocol": protocol})), [""; 0]);
+    }
+    let stream = |more: Value| {
+        let mut value = json!({"upstream": {"nodes": {"127.0.0.1:5432": 1}}});
+        value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        value
+    };
+    for (kind, value, expected) in [
+        (Kind::StreamRoute, json!({}), "upstream: is missing: give upstream, upstream_id or service_id"),
+        (
+            Kind::StreamRoute,
+            stream(json!({"plugins": {"limit-count": {"count": 1, "time_window": 1}}})),
+            "plugins.limit-count: works on HTTP requests, not in a stream route: that takes ip-restriction and limit-conn",
+        ),
+        (
+            Kind::StreamRoute,
+            stream(
+                json!({"plugins": {"ip-restriction": {"blacklist": ["10.0.0.1"], "_meta": {"error_response": "no"}}}}),
+            ),
+            "plugins.ip-restriction: _meta.filter and _meta.error_response are about HTTP requests, not streams",
+        ),
+        (
+            Kind::StreamRoute,
+            stream(json!({"plugins": {"mqtt-proxy": {}}})),
+            "plugins.mqtt-proxy: plugin mqtt-proxy is not supported",
+        ),
+        (
+            Kind::StreamRoute,
+            json!({"upstream": {"nodes": node, "scheme": "grpc"}}),
+            "upstream.scheme: scheme is for routes: in a stream route give tcp, tls or udp",
+        ),
+        (
+            Kind::Route,
+            json!({"uri": "/", "upstream": {"nodes": node, "scheme": "tcp"}}),
+            "upstream.scheme: scheme is for stream routes: in a route give http, https, grpc or grpcs",
+        ),
+        (
+            Kind::Listener,
+            json!({"listen": "127.0.0.1", "protocol": "tcp"}),
+            "listen: \"127.0.0.1\" is no address with a port: write for example 0.0.0.0:6379 or [::]:53",
+        ),
+        (Kind::Listener, json!({"listen": "127.0.0.1:80"}), "protocol: is missing"),
+    ] {
+        assert_fault(kind, &value, expected);
     }
 }

@@ -6,6 +6,7 @@
 mod checks;
 mod connections;
 mod consumer;
+mod listener;
 mod plugin_sets;
 mod rest;
 mod route;
@@ -20,6 +21,7 @@ pub use checks::{
 };
 pub use connections::{KeepalivePool, ProxyProtocol};
 pub use consumer::{Consumer, ConsumerGroup, Credential};
+pub use listener::{Listener, ListenerProtocol};
 pub use plugin_sets::{GlobalRule, PluginConfig};
 pub use rest::{Proto, Secret};
 pub use route::{Method, Route};

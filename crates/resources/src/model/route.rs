@@ -156,6 +156,9 @@ impl Route {
             }
             let mut inner = Vec::new();
             upstream.check(&mut inner);
+            if !upstream.scheme.fits(false) {
+                inner.push(Fault::new("scheme", upstream.scheme.misfit(false)));
+            }
             faults.extend(inner.into_iter().map(|fault| fault.below("upstream")));
         }
     }

@@ -33,7 +33,7 @@ pub struct StreamRoute {
     /// Port that the client connected to.
     #[schemars(range(min = 1, max = 65535))]
     pub server_port: Option<u16>,
-    /// Server name of the TLS handshake.
+    /// Server name that the client asks for in its TLS handshake; a wildcard stands for any number of labels.
     pub sni: Option<Host>,
     /// Where connections go, in place.
     pub upstream: Option<Upstream>,
@@ -53,6 +53,9 @@ impl StreamRoute {
             }
             let mut inner = Vec::new();
             upstream.check(&mut inner);
+            if !upstream.scheme.fits(true) {
+                inner.push(Fault::new("scheme", upstream.scheme.misfit(true)));
+            }
             faults.extend(inner.into_iter().map(|fault| fault.below("upstream")));
         }
         if self.upstream.is_none() && self.upstream_id.is_none() && self.service_id.is_none() {

@@ -271,6 +271,25 @@ impl Scheme {
             Scheme::Tcp | Scheme::Tls | Scheme::Udp => None,
         }
     }
+
+    /// Whether a stream route, or a route, can use it. `http`, being what an upstream has that says nothing, fits both: in a stream
+    /// it stands for what the listener speaks.
+    pub fn fits(self, stream: bool) -> bool {
+        match self {
+            Scheme::Http => true,
+            Scheme::Https | Scheme::Grpc | Scheme::Grpcs => !stream,
+            Scheme::Tcp | Scheme::Tls | Scheme::Udp => stream,
+        }
+    }
+
+    /// What to say where it does not fit.
+    pub(crate) fn misfit(self, stream: bool) -> &'static str {
+        if stream {
+            "scheme is for routes: in a stream route give tcp, tls or udp"
+        } else {
+            "scheme is for stream routes: in a route give http, https, grpc or grpcs"
+        }
+    }
 }
 
 impl Upstream {
@@ -299,10 +318,6 @@ impl Upstream {
         }
         if let Some(checks) = &self.checks {
             checks.check(faults);
-        }
-        if matches!(self.scheme, Scheme::Tcp | Scheme::Tls | Scheme::Udp) {
-            let message = "is for stream routes, which are not served by this gateway yet: give http, https, grpc or grpcs";
-            faults.push(Fault::new("scheme", message));
         }
         let kept = self.keepalive_pool.is_some_and(|pool| pool != KeepalivePool::default());
         if kept && matches!(self.scheme, Scheme::Grpc | Scheme::Grpcs) {

@@ -8,12 +8,15 @@
 mod meta;
 mod read;
 mod refused;
+mod stream;
 pub mod values;
 
 pub use meta::{ErrorResponse, Meta};
 pub(crate) use read::refuse_secrets;
 pub use read::{credentials_of, metadata_of, plugins_of};
 pub use refused::{all_refused, refused};
+pub(crate) use stream::fault_in_stream;
+pub use stream::{IN_STREAMS, works_in_streams};
 
 use crate::schema::Checker;
 use crate::secrets::Marks;

@@ -6,7 +6,7 @@ mod resolve;
 mod tests;
 
 use crate::document::{Body, Document};
-use crate::model::Ssl;
+use crate::model::{Listener, Ssl};
 use crate::plugins::PluginMetadata;
 use crate::resolved::{
     Resolved, ResolvedConsumer, ResolvedRule, ResolvedStream, ResolvedUpstream, UpstreamKey,
@@ -60,6 +60,10 @@ pub struct Changed {
     pub metadata: Vec<(Id, PluginMetadata)>,
     /// Plugins that have no metadata any longer.
     pub metadata_gone: Vec<Id>,
+    /// Listeners that are new or different.
+    pub listeners: Vec<(Id, Arc<Listener>)>,
+    /// Listeners that are no longer there.
+    pub listeners_gone: Vec<Id>,
     /// Resources that the change made refused, because they refer to what is not there.
     pub refused: Vec<Refused>,
 }
@@ -150,6 +154,7 @@ impl Set {
         match &document.body {
             Body::Ssl(ssl) => changed.ssls.push((key.id.clone(), ssl.clone())),
             Body::PluginMetadata(metadata) => changed.metadata.push((key.id.clone(), metadata.clone())),
+            Body::Listener(listener) => changed.listeners.push((key.id.clone(), listener.clone())),
             _ => {}
         }
         self.forget_references(&key);
@@ -172,6 +177,10 @@ impl Set {
             Body::PluginMetadata(_) => {
                 changed.metadata.retain(|(id, _)| *id != key.id);
                 changed.metadata_gone.push(key.id.clone());
+            }
+            Body::Listener(_) => {
+                changed.listeners.retain(|(id, _)| *id != key.id);
+                changed.listeners_gone.push(key.id.clone());
             }
             _ => {}
         }

@@ -74,12 +74,33 @@ impl Set {
     /// What is not there, or is of the wrong sort.
     fn faults_of(&self, document: &Document) -> Vec<Fault> {
         let mut faults = Vec::new();
+        let is_stream = matches!(document.body, Body::StreamRoute(_));
         for key in document.references() {
             match self.documents.get(&key).map(|found| &found.body) {
                 None => faults.push(no_such(document, &key)),
                 Some(Body::Ssl(ssl)) if ssl.r#type != SslKind::Client => {
                     let message = format!("certificate {:?} is not of type \"client\"", key.id.as_str());
                     faults.push(Fault::new("tls.client_cert_id", message));
+                }
+                Some(Body::Upstream(upstream)) if !upstream.scheme.fits(is_stream) => {
+                    if matches!(document.body, Body::StreamRoute(_) | Body::Route(_)) {
+                        let message = format!(
+                            "names upstream {:?}, whose {}",
+                            key.id.as_str(),
+                            upstream.scheme.misfit(is_stream)
+                        );
+                        faults.push(Fault::new("upstream_id", message));
+                    }
+                }
+                Some(Body::Service(_)) if is_stream => {
+                    let service = self.documents.get(&key);
+                    let uses = service.iter().flat_map(|service| &service.plugins);
+                    faults.extend(uses.filter_map(crate::plugins::fault_in_stream).map(|fault| {
+                        Fault::new(
+                            "service_id",
+                            format!("names a service whose {} {}", fault.path, fault.message),
+                        )
+                    }));
                 }
                 Some(Body::Upstream(upstream)) if upstream.lane.is_some() => {
                     let split = |plugin: &&PluginUse| plugin.config.settings().references().contains(&key);

@@ -206,3 +206,37 @@ fn a_lane_in_an_upstream_of_traffic_split_is_refused() {
     let changed = set.change(vec![lane, route("r", split)], &[]);
     assert!(changed.refused[0].faults[0].to_string().starts_with("plugins.traffic-split: "), "{changed:?}");
 }
+
+#[test]
+fn a_stream_route_is_refused_for_what_its_upstream_or_service_cannot_do_and_listeners_are_told() {
+    let mut set = Set::new();
+    let stream = |id: &str, fields: Value| document(Kind::StreamRoute, id, fields);
+    let puts = vec![
+        document(Kind::Upstream, "u", json!({"scheme": "grpc", "nodes": {"127.0.0.1:1": 1}})),
+        document(Kind::Upstream, "t", json!({"scheme": "tcp", "nodes": {"127.0.0.1:1": 1}})),
+        document(Kind::Service, "s", json!({"upstream_id": "t", "plugins": {"cors": {}}})),
+        document(
+            Kind::Service,
+            "good",
+            json!({"upstream_id": "t", "plugins": {"ip-restriction": {"blacklist": ["10.0.0.1"]}}}),
+        ),
+        stream("by-upstream", json!({"upstream_id": "u"})),
+        stream("by-service", json!({"service_id": "s"})),
+        stream("good", json!({"service_id": "good"})),
+        route("r", json!({"upstream_id": "t"})),
+        document(Kind::Listener, "l", json!({"listen": "127.0.0.1:1", "protocol": "tcp"})),
+    ];
+    let changed = set.change(puts, &[]);
+    let refused: Vec<_> =
+        changed.refused.iter().map(|one| (one.key.to_string(), one.faults[0].to_string())).collect();
+    assert_eq!(
+        refused,
+        [
+            ("routes/r".to_owned(), "upstream_id: names upstream \"t\", whose scheme is for stream routes: in a route give http, https, grpc or grpcs".to_owned()),
+            ("stream_routes/by-service".to_owned(), "service_id: names a service whose plugins.cors works on HTTP requests, not in a stream route: that takes ip-restriction and limit-conn".to_owned()),
+            ("stream_routes/by-upstream".to_owned(), "upstream_id: names upstream \"u\", whose scheme is for routes: in a stream route give tcp, tls or udp".to_owned()),
+        ]
+    );
+    assert_eq!((changed.streams.len(), changed.streams[0].plugins.len(), changed.listeners.len()), (1, 1, 1));
+    assert_eq!(set.change(Vec::new(), &[key(Kind::Listener, "l")]).listeners_gone.len(), 1);
+}

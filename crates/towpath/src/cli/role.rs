@@ -189,6 +189,7 @@ Examples:
   towpath gateway --file apisix.yaml --listen 0.0.0.0:9080
   towpath gateway --file apisix.yaml --check
 
+SIGUSR2 starts the binary anew, which takes over: the old process finishes what is under way and ends.
 With --file it runs alone, without manager, store and bus, and follows the file's changes. Otherwise the last routing table is kept in the data directory: a gateway starts from it when nothing else runs.")]
 pub(crate) struct GatewayArgs {
     #[command(flatten)]
@@ -207,6 +208,9 @@ pub(crate) struct GatewayArgs {
     /// Run alone, with the routes, upstreams and plugins of this file (apisix.yaml, .json, .toml) [TOWPATH_GATEWAY_FILE]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nats", "nats_credentials"])]
     file: Option<String>,
+    /// Take over from the gateway that runs with this data directory: its listeners, then its traffic
+    #[arg(long)]
+    pub(crate) take_over: bool,
 }
 
 impl GatewayArgs {

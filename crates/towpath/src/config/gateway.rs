@@ -6,8 +6,8 @@ use crate::document::fields::Fields;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use towpath_gateway::{
-    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, TimeoutsConfig, TlsConfig,
-    UpstreamPoolConfig,
+    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, StreamConfig,
+    TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 
 /// Reads the table, except for `url`, which is not the gateway's own.
@@ -19,6 +19,7 @@ pub(super) fn read(fields: &Fields<'_>) -> GatewayConfig {
         listen: if listen.is_empty() { default.listen } else { listen },
         tls: tls(fields),
         proxy_protocol: proxy_protocol(fields),
+        stream: fields.table("stream").map(stream).unwrap_or_default(),
         admin: fields.text("admin").and_then(|text| address(fields, "admin", &text)),
         workers: count(fields, "workers", 1..=1024, default.workers),
         trusted: fields.texts("trusted").unwrap_or_default(),
@@ -100,6 +101,21 @@ fn labels(fields: Fields<'_>) -> BTreeMap<String, String> {
         }
     }
     labels
+}
+
+fn stream(fields: Fields<'_>) -> StreamConfig {
+    let addresses = |name| {
+        let texts: Vec<String> = fields.texts(name).unwrap_or_default();
+        texts.iter().filter_map(|text| address(&fields, name, text)).collect()
+    };
+    let config = StreamConfig {
+        tcp: addresses("tcp"),
+        tls: addresses("tls"),
+        passthrough: addresses("passthrough"),
+        udp: addresses("udp"),
+    };
+    fields.finish();
+    config
 }
 
 fn access_log(fields: Fields<'_>) -> AccessLogConfig {

@@ -2,8 +2,10 @@
 
 use super::layout::Layout;
 use super::ready::Ready;
+use super::services::Succession;
 use super::signals::Signals;
-use super::{Run, failures, services};
+use super::successor::Successor;
+use super::{Run, failures, services, supervisor};
 use crate::exit::{Exit, Failure, Outcome};
 use std::sync::Arc;
 use towpath_cell::StopMode;
@@ -47,21 +49,33 @@ async fn start_manager(run: &Run, layout: &Layout) -> Outcome<towpath_manager::M
 /// `towpath gateway`.
 pub(super) async fn gateway(run: Run, mut signals: Signals) -> Outcome {
     let layout = Layout::new(&run.settings.data_dir);
+    let mut successor = Successor::new()?;
+    let lock = run.lock.copy().map_err(|error| Failure::io("the data directory", &error))?;
+    let succession = Succession { take_over: run.take_over.clone(), lock: Some(lock) };
     let start = async {
         let bus = match run.settings.gateway.file {
             Some(_) => None,
             None => Some(services::nats(&run.settings, true).await?),
         };
-        services::gateway(&run.settings, &layout, bus).await
+        services::gateway(&run.settings, &layout, bus, succession).await
     };
     let Some(gateway) = run.start(&mut signals, start).await? else { return Ok(()) };
+    if let Err(error) = run.lock.note_process() {
+        tracing::warn!(%error, "this process could not be noted in the data directory");
+    }
     let url = services::local_url(services::first_address(&gateway)?);
     let metrics = gateway.admin_address().map(|address| format!("{}/metrics", services::local_url(address)));
     let ready = Ready { role: "gateway", gateway: Some(url.clone()), metrics, ..ready(&layout) };
     announce(&run, &ready, &format!("Towpath gateway: {url}"))?;
+    supervisor::ready();
     tokio::select! {
         signal = signals.next() => ending(&run, signal),
         part = gateway.failure() => return Err(failures::dead_part(part)),
+        pid = gateway.handed_over() => {
+            tracing::info!(pid, "the gateway is another process now; this one finishes what is under way");
+            supervisor::succeeded_by(pid);
+        }
+        () = successor.run() => {}
     }
     signals.or_at_once(gateway.drain(run.settings.drain.duration())).await
 }

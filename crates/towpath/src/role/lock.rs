@@ -1,17 +1,22 @@
 //! The data directory belongs to one process: a lock on `<data-dir>/lock`, with its process id in it.
 
 use crate::exit::{Exit, Failure, Outcome, reason};
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{Read, Write};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use towpath_gateway::TakeOver;
 
-/// The lock. It ends with the process, however that ends; the file stays.
+/// By which a lock is known that is handed over.
+pub(super) const NAME: &str = "lock";
+
+/// The lock. It ends with the last process that has it, however that ends; the file stays. A process to which it is handed over
+/// has the same lock: it must not be unlocked, only closed.
 #[derive(Debug)]
 pub(super) struct DataDirLock {
-    _held: Flock<File>,
+    held: File,
     /// Whether the directory was made just now.
     pub(super) fresh: bool,
 }
@@ -34,9 +39,10 @@ pub(super) fn lock(dir: &Path) -> Outcome<DataDirLock> {
         .mode(0o600)
         .open(&path)
         .map_err(|error| refused(&error))?;
-    let mut held = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(held) => held,
-        Err((mut file, Errno::EWOULDBLOCK)) => {
+    let mut file = file;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
             let _ = file.read_to_string(&mut holder);
             let by = match holder.trim() {
@@ -50,19 +56,44 @@ pub(super) fn lock(dir: &Path) -> Outcome<DataDirLock> {
                 "stop that one, or choose another with --data-dir",
             ));
         }
-        Err((_, error)) => {
-            let what = format!("data directory {shown} cannot be locked: {}", error.desc());
+        Err(TryLockError::Error(error)) => {
+            let what = format!("data directory {shown} cannot be locked: {}", reason(&error));
             return Err(Failure::hinted(
                 Exit::Failed,
                 what,
                 "choose one on a local file system with --data-dir",
             ));
         }
-    };
-    let written =
-        held.set_len(0).and_then(|()| held.write_all(format!("{}\n", std::process::id()).as_bytes()));
-    written.map_err(|error| refused(&error))?;
-    Ok(DataDirLock { _held: held, fresh })
+    }
+    let lock = DataDirLock { held: file, fresh };
+    lock.note_process().map_err(|error| refused(&error))?;
+    Ok(lock)
+}
+
+/// The lock that a running gateway has handed over.
+pub(super) fn taken(dir: &Path, taken: &TakeOver) -> Outcome<DataDirLock> {
+    match taken.kept(NAME) {
+        Some(held) => Ok(DataDirLock { held: held.into(), fresh: false }),
+        None => {
+            let what = format!("the gateway that runs in {} keeps its directory", dir.display());
+            Err(Failure::new(Exit::Conflict, what))
+        }
+    }
+}
+
+impl DataDirLock {
+    /// Writes down that this process has it.
+    pub(super) fn note_process(&self) -> std::io::Result<()> {
+        let mut file = &self.held;
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(format!("{}\n", std::process::id()).as_bytes())
+    }
+
+    /// The lock, for a process that takes over.
+    pub(super) fn copy(&self) -> std::io::Result<Arc<OwnedFd>> {
+        Ok(Arc::new(self.held.try_clone()?.into()))
+    }
 }
 
 #[cfg(test)]

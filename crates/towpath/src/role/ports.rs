@@ -33,6 +33,12 @@ pub(super) fn check(role: Role, settings: &Settings) -> Outcome {
                 check_free(address, "--listen")?;
             }
         }
+        let stream = &settings.gateway.config.stream;
+        for text in stream.tcp.iter().chain(&stream.tls).chain(&stream.passthrough) {
+            if let Ok(address) = text.parse() {
+                check_free(address, "gateway.stream")?;
+            }
+        }
         if let Some(address) = settings.gateway.config.admin.as_ref().and_then(|text| text.parse().ok()) {
             check_free(address, "--admin-listen")?;
         }

@@ -7,11 +7,12 @@ use crate::config::Settings;
 use crate::exit::{Exit, Failure, Outcome, reason};
 use crate::resources_file::ResourcesFile;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use towpath_bus::{Bus, NatsAuth, NatsBus, NatsConfig, NatsTls};
 use towpath_cell::Cell;
-use towpath_gateway::{Gateway, Resources};
+use towpath_gateway::{Gateway, Kept, Resources, TakeOver};
 use towpath_manager::{Manager, ManagerSettings};
 use towpath_store::Store;
 
@@ -53,11 +54,20 @@ fn without_secret(url: &str) -> String {
     }
 }
 
+/// What a gateway has from the process before it, and gives to the one after it.
+#[derive(Default)]
+pub(super) struct Succession {
+    pub(super) take_over: Option<TakeOver>,
+    /// The lock of the data directory; without it nobody can take over.
+    pub(super) lock: Option<Arc<OwnedFd>>,
+}
+
 /// Starts the gateway.
 pub(super) async fn gateway(
     settings: &Settings,
     layout: &Layout,
     bus: Option<Arc<dyn Bus>>,
+    succession: Succession,
 ) -> Outcome<Gateway> {
     let mut config = settings.gateway.config.clone();
     config.data_dir = layout.closed("gateway")?;
@@ -71,6 +81,8 @@ pub(super) async fn gateway(
     })?;
     let file = settings.gateway.file.clone();
     checked.resources = file.map(|file| Resources(Arc::new(ResourcesFile::new(file))));
+    checked.take_over = succession.take_over;
+    checked.hand_over = succession.lock.map(|lock| Kept(vec![(super::lock::NAME.to_owned(), lock)]));
     Gateway::start(checked, bus).await.map_err(|error| failures::gateway(&error, settings))
 }
 

@@ -3,7 +3,7 @@
 use super::banner::Banner;
 use super::layout::Layout;
 use super::ready::Ready;
-use super::services;
+use super::services::{self, Succession};
 use super::signals::Signals;
 use super::{Run, failures};
 use crate::config::{Settings, paths};
@@ -55,7 +55,7 @@ async fn start(settings: &Settings, layout: &Layout, fresh: bool) -> Outcome<Pla
         .map_err(|error| failures::store(&format!("the store {}", file.display()), &error))?;
     let store: Arc<dyn Store> = Arc::new(store);
     // The gateway first: it serves from its snapshot at once, and its port is known to the rest.
-    let gateway = services::gateway(settings, layout, Some(bus.clone())).await?;
+    let gateway = services::gateway(settings, layout, Some(bus.clone()), Succession::default()).await?;
     let gateway_url = services::local_url(services::first_address(&gateway)?);
     let shown = settings.gateway.url.clone().unwrap_or_else(|| gateway_url.clone());
     let manager =

@@ -232,6 +232,11 @@ fn the_gateway_alone_can_be_followed() {
 }
 
 #[test]
+fn streams_can_be_followed() {
+    Reader::new().follows("docs/guide/gateway-streams.md", "");
+}
+
+#[test]
 fn the_api_can_be_followed() {
     Reader::new().follows("docs/guide/api.md", "");
 }

@@ -37,4 +37,6 @@ mod secrets;
 mod startup;
 mod store_faults;
 mod store_gone;
+mod stream_routes;
 mod takeovers;
+mod upgrades;

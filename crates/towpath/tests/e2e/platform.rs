@@ -128,13 +128,20 @@ impl Role {
 
     /// The same, by way of another program.
     pub fn start_by(dir: &Path, name: &str, role: &str, args: &[&str], by: Option<&str>) -> Self {
+        let by: Vec<String> = by.into_iter().map(str::to_owned).collect();
+        Self::start_as(dir, name, role, args, &by, Path::new(BIN))
+    }
+
+    /// The same, with the words that stand before it and the binary's path.
+    pub fn start_as(dir: &Path, name: &str, role: &str, args: &[&str], by: &[String], binary: &Path) -> Self {
         let data = dir.join(name);
         let ready_file = dir.join(format!("{name}.ready"));
         let _ = std::fs::remove_file(&ready_file);
         let log = dir.join(format!("{name}.log"));
         let (ports, uids) = shares(name);
-        let mut command = logged(Path::new(by.unwrap_or(BIN)), &log);
-        command.args(by.map(|_| BIN));
+        let mut words = by.iter().map(PathBuf::from).chain([binary.to_owned()]);
+        let mut command = logged(&words.next().unwrap(), &log);
+        command.args(words);
         clean(&mut command, dir);
         command.env("TOWPATH_CELL_PORTS", ports).env("TOWPATH_CELL_UIDS", uids);
         command.arg(role).arg("--data-dir").arg(&data).arg("--ready-file").arg(&ready_file).args(args);

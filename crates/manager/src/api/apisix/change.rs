@@ -47,7 +47,13 @@ impl ApiState {
     ) -> Answered<Response> {
         let numbered = matches!(
             kind,
-            Kind::Route | Kind::Service | Kind::Upstream | Kind::Ssl | Kind::StreamRoute | Kind::Proto
+            Kind::Route
+                | Kind::Service
+                | Kind::Upstream
+                | Kind::Ssl
+                | Kind::StreamRoute
+                | Kind::Proto
+                | Kind::Listener
         );
         if !numbered {
             return Err(Failed::new(
