@@ -36,7 +36,6 @@ nginx|have nginx|nginx-light|is a peer in the benches
 haproxy|have haproxy|haproxy|is a peer in the benches, and a proxy in front in a test
 wrk|have wrk|wrk|makes the load in the benches
 h2load|have h2load|nghttp2-client|makes the load over HTTP/2 in the benches
-openssl|have openssl|openssl|makes certificates for the benches
 '
 
 packages=(); reasons=()

@@ -35,6 +35,8 @@ pub struct GatewayConfig {
     pub trusted: Vec<String>,
     /// Access log.
     pub access_log: AccessLogConfig,
+    /// What responses that are kept may take.
+    pub cache: CacheConfig,
     /// Limits on clients.
     pub limits: LimitsConfig,
     /// Limits in time that are not an app's own.
@@ -115,6 +117,20 @@ pub struct AccessLogConfig {
     pub rotate: ByteSize,
     /// Rotated files that are kept.
     pub keep: u32,
+    /// Fields of a line instead of the usual ones, each a text with `$variables`, a constant, or an object of such.
+    pub format: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// Responses that are kept, of all routes together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CacheConfig {
+    /// Memory for them.
+    pub memory: ByteSize,
+    /// Room on disk for them.
+    pub disk: ByteSize,
+    /// Directory; absent = `cache` in the data directory.
+    pub dir: Option<PathBuf>,
 }
 
 /// Limits on clients. 0 = no limit, where that makes sense.
@@ -187,6 +203,7 @@ impl Default for GatewayConfig {
             workers: 0,
             trusted: Vec::new(),
             access_log: AccessLogConfig::default(),
+            cache: CacheConfig::default(),
             limits: LimitsConfig::default(),
             timeouts: TimeoutsConfig::default(),
             upstream: UpstreamPoolConfig::default(),
@@ -221,7 +238,13 @@ impl Default for TlsConfig {
 
 impl Default for AccessLogConfig {
     fn default() -> Self {
-        Self { enabled: true, file: None, rotate: ByteSize::mib(64), keep: 3 }
+        Self { enabled: true, file: None, rotate: ByteSize::mib(64), keep: 3, format: None }
+    }
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self { memory: ByteSize::mib(64), disk: ByteSize::mib(1024), dir: None }
     }
 }
 

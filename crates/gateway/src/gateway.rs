@@ -1,6 +1,7 @@
 //! The gateway as a whole: what starts, in which order, and how it ends.
 
 use crate::access_log::{self, LogWriter};
+use crate::cache::Cache;
 use crate::client::open_connections::OpenConnections;
 use crate::control::{self, ControlParts, Identity};
 use crate::hand_over::{self, Giver, Taken, Word};
@@ -109,6 +110,7 @@ impl Gateway {
         let vital = Vital::default();
         let log = access_log::start(&settings.access_log, &settings.data_dir, &vital).map_err(data_dir)?;
         let registry = Arc::new(Registry::new(settings.workers));
+        let cache = Cache::new(&settings.cache, &settings.data_dir);
         let state = control::load_state(&settings);
         let shared = SharedTable::new(control::view_of(&state), settings.workers);
         let (drain, drained) = watch::channel(None);
@@ -154,7 +156,8 @@ impl Gateway {
             None => None,
         };
         listeners.forget_inherited();
-        let workers = Workers { settings: &settings, shared, registry, log: &log, sticky, vital, drained };
+        let workers =
+            Workers { settings: &settings, shared, registry, log: &log, sticky, cache, vital, drained };
         gateway.workers = workers.start(order_queues).map_err(GatewayError::Thread)?;
         gateway.log = Some(log);
         if let Some(way) = way {
@@ -293,6 +296,7 @@ struct Workers<'a> {
     registry: Arc<Registry>,
     log: &'a LogWriter,
     sticky: StickyKey,
+    cache: Arc<Cache>,
     vital: Vital,
     drained: watch::Receiver<Drain>,
 }
@@ -309,6 +313,7 @@ impl Workers<'_> {
                 log: self.log.buffer(&self.registry, index),
                 sticky: self.sticky.clone(),
                 open_connections: open_connections.clone(),
+                cache: self.cache.clone(),
                 vital: self.vital.clone(),
                 orders,
             };

@@ -9,6 +9,7 @@
 
 mod access_log;
 mod buffer;
+mod cache;
 mod client;
 mod clock;
 mod config;
@@ -37,7 +38,7 @@ mod worker;
 mod worker_thread;
 
 pub use config::{
-    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, StreamConfig,
+    AccessLogConfig, CacheConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, StreamConfig,
     TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 pub use gateway::{Gateway, GatewayError};

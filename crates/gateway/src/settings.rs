@@ -1,8 +1,8 @@
 //! Validated settings. Validation is pure and reports everything that is wrong, each with its field path.
 
 use crate::config::{
-    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, TimeoutsConfig, TlsConfig,
-    UpstreamPoolConfig,
+    AccessLogConfig, CacheConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig,
+    TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 use crate::hand_over::TakeOver;
 use crate::resources::file::ResourceSource;
@@ -43,6 +43,8 @@ pub struct GatewaySettings {
     pub trusted: Vec<NetBlock>,
     /// Access log.
     pub access_log: AccessLogConfig,
+    /// What responses that are kept may take.
+    pub cache: CacheConfig,
     /// Limits on clients.
     pub limits: LimitSettings,
     /// Limits in time.
@@ -294,6 +296,7 @@ impl GatewayConfig {
             workers: if self.workers == 0 { cores() } else { self.workers },
             trusted,
             access_log: self.access_log,
+            cache: self.cache,
             limits,
             timeouts,
             upstream,
@@ -323,6 +326,7 @@ impl GatewaySettings {
             workers: cores(),
             trusted: Vec::new(),
             access_log: config.access_log,
+            cache: config.cache,
             limits: validate_limits(&mut nothing, &config.limits),
             timeouts: validate_timeouts(&config.timeouts),
             upstream: validate_upstream(&mut nothing, &config.upstream),

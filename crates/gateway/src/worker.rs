@@ -1,10 +1,13 @@
 //! What the tasks of one worker thread share. Nothing in here is shared between threads but what says so.
 
 use crate::access_log::{AccessLine, LogBuffer};
+use crate::cache::Cache;
 use crate::client::open_connections::OpenConnections;
 use crate::clock;
 use crate::deadline::Deadlines;
+use crate::metrics::series::WorkerSeries;
 use crate::metrics::{APPS_MAX, AppMetrics, Registry, WorkerMetrics};
+use crate::plugins::EntryForm;
 use crate::plugins::merges::Merges;
 use crate::settings::GatewaySettings;
 use crate::sticky::StickyKey;
@@ -38,6 +41,12 @@ pub(crate) struct Worker {
     pub(crate) piece: RefCell<Vec<u8>>,
     /// Empty header maps whose memory is used again.
     spare_maps: RefCell<Vec<HeaderMap>>,
+    /// Fields of the access log, where they are not the usual ones.
+    pub(crate) access_form: Option<EntryForm>,
+    /// Counters by route.
+    pub(crate) series: RefCell<WorkerSeries>,
+    /// Responses that plugins keep.
+    pub(crate) cache: Arc<Cache>,
     /// Programs with consumers' plugins in them.
     pub(crate) merges: Merges,
     /// Client connections of the process.
@@ -65,6 +74,14 @@ struct CountedApp {
     metrics: Arc<AppMetrics>,
 }
 
+/// What all workers of the process have in common.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) sticky: StickyKey,
+    pub(crate) open_connections: OpenConnections,
+    pub(crate) cache: Arc<Cache>,
+}
+
 impl Worker {
     /// The state of the worker with this index.
     pub(crate) fn new(
@@ -73,22 +90,28 @@ impl Worker {
         table: LocalTable,
         registry: Arc<Registry>,
         log: LogBuffer,
-        sticky: StickyKey,
-        open_connections: OpenConnections,
+        shared: Shared,
     ) -> Rc<Self> {
         let metrics = registry.worker(index);
         let worker = Self {
             pool: Pool::new(settings.upstream.clone(), metrics.clone()),
-            settings,
             table,
             deadlines: Rc::default(),
             metrics,
-            sticky,
+            sticky: shared.sticky,
             scratch: RefCell::default(),
             piece: RefCell::default(),
             spare_maps: RefCell::default(),
+            access_form: settings
+                .access_log
+                .format
+                .as_ref()
+                .filter(|_| settings.access_log.enabled)
+                .map(|format| EntryForm::of(Some(format), None)),
+            series: RefCell::new(WorkerSeries::new(registry.series().clone())),
+            cache: shared.cache,
             merges: Merges::default(),
-            open_connections,
+            open_connections: shared.open_connections,
             turns: Turns::default(),
             turning_away: Rc::default(),
             draining: Cell::new(false),
@@ -97,6 +120,7 @@ impl Worker {
             apps: RefCell::default(),
             log: RefCell::new(log),
             random: RefCell::new(fastrand::Rng::new()),
+            settings,
             unix_minus_clock_ms: Cell::new(0),
             second: RefCell::default(),
         };
@@ -156,6 +180,7 @@ impl Worker {
         self.flush_log();
         self.pool.sweep(self.deadlines.now_ms());
         self.merges.sweep();
+        self.series.borrow_mut().sweep(self.deadlines.now_ms());
         self.apps.borrow_mut().retain(|_, app| Arc::strong_count(&app.budget) > 1);
     }
 
@@ -167,6 +192,11 @@ impl Worker {
     /// Adds a line to the access log.
     pub(crate) fn log(&self, line: &AccessLine<'_>) {
         self.log.borrow_mut().add(line);
+    }
+
+    /// Adds a line of the access log that is written already.
+    pub(crate) fn log_text(&self, line: &str) {
+        self.log.borrow_mut().add_text(line);
     }
 
     /// Counts with the counters of an app, unless there are too many apps.

@@ -1,6 +1,7 @@
 //! A worker's thread: one runtime, its sockets, its tick.
 
 use crate::access_log::LogBuffer;
+use crate::cache::Cache;
 use crate::client::accept::{self, Kind};
 use crate::client::open_connections::OpenConnections;
 use crate::deadline::TICK;
@@ -11,7 +12,7 @@ use crate::stream_proxy::accept::Mode;
 use crate::stream_proxy::{accept as streams, udp};
 use crate::table::{LocalTable, SharedTable};
 use crate::vital::Vital;
-use crate::worker::Worker;
+use crate::worker::{Shared, Worker};
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
@@ -54,6 +55,7 @@ pub(crate) struct WorkerParts {
     pub(crate) log: LogBuffer,
     pub(crate) sticky: StickyKey,
     pub(crate) open_connections: OpenConnections,
+    pub(crate) cache: Arc<Cache>,
     pub(crate) vital: Vital,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
 }
@@ -97,8 +99,7 @@ async fn run(parts: WorkerParts, mut drain: watch::Receiver<Drain>) {
         table,
         parts.registry,
         parts.log,
-        parts.sticky,
-        parts.open_connections,
+        Shared { sticky: parts.sticky, open_connections: parts.open_connections, cache: parts.cache },
     );
     let vital = parts.vital;
     let ticking = watched(&vital, "the tick of a worker", tick(worker.clone()));

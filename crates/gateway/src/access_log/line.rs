@@ -25,6 +25,12 @@ pub(crate) struct AccessLine<'a> {
     pub(crate) lane: Option<&'a LaneName>,
     pub(crate) instance: Option<InstanceId>,
     pub(crate) attempts: u32,
+    /// Of a route that is a resource.
+    pub(crate) route: Option<&'a str>,
+    pub(crate) service: Option<&'a str>,
+    pub(crate) consumer: Option<&'a str>,
+    /// The plugin that answered.
+    pub(crate) plugin: Option<&'static str>,
     pub(crate) error: Option<ErrorCode>,
     pub(crate) complete: bool,
 }
@@ -88,6 +94,18 @@ impl AccessLine<'_> {
             let mut text = [0; 36];
             out.extend_from_slice(instance.0.hyphenated().encode_lower(&mut text).as_bytes());
             out.push(b'"');
+        }
+        for (name, value) in [
+            (&b",\"route\":\""[..], self.route),
+            (b",\"service\":\"", self.service),
+            (b",\"consumer\":\"", self.consumer),
+            (b",\"plugin\":\"", self.plugin),
+        ] {
+            if let Some(value) = value {
+                out.extend_from_slice(name);
+                put_escaped(out, value.as_bytes());
+                out.push(b'"');
+            }
         }
         if self.attempts > 1 {
             out.extend_from_slice(b",\"attempts\":");
@@ -199,6 +217,10 @@ mod tests {
             lane: Some(&lane),
             instance: Some(InstanceId::mint(1, [7; 10])),
             attempts: 2,
+            route: Some("r"),
+            service: None,
+            consumer: Some("a\"b"),
+            plugin: Some("key-auth"),
             error: Some(ErrorCode::NoEndpoint),
             complete: false,
         };
@@ -212,6 +234,10 @@ mod tests {
         assert_eq!(value["out"], u64::MAX);
         assert_eq!(value["app"], "default/default/shop");
         assert_eq!(value["attempts"], 2);
+        assert_eq!(
+            (&value["route"], &value["consumer"], value.get("service")),
+            (&"r".into(), &"a\"b".into(), None)
+        );
         assert_eq!(value["complete"], false);
     }
 }

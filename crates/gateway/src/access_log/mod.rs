@@ -41,6 +41,19 @@ impl LogBuffer {
         }
     }
 
+    /// Adds a line that is written already.
+    pub(crate) fn add_text(&mut self, line: &str) {
+        if self.full.is_none() {
+            return;
+        }
+        self.lines.extend_from_slice(line.as_bytes());
+        self.lines.push(b'\n');
+        self.count += 1;
+        if self.lines.len() >= BUFFER_BYTES {
+            self.flush();
+        }
+    }
+
     /// Hands over what there is.
     pub(crate) fn flush(&mut self) {
         let Some(full) = &self.full else { return };

@@ -93,6 +93,10 @@ fn log(worker: &Worker, peer: SocketAddr, id: &RequestId, bytes_out: usize) {
             lane: None,
             instance: None,
             attempts: 0,
+            route: None,
+            service: None,
+            consumer: None,
+            plugin: None,
             error: Some(ErrorCode::Overloaded),
             complete: true,
         });

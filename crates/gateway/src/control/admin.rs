@@ -1,4 +1,5 @@
-//! The admin listener: `/metrics` in Prometheus text form, `/healthz`. One request a connection, few connections at once,
+//! The admin listener: `/metrics` in Prometheus text form, `/healthz`, and what APISIX's `prometheus`, `node-status` and
+//! `server-info` tell, at the paths that it gives them. One request a connection, few connections at once,
 //! and each for a short time: it shares its thread with what the gateway lives by, and its descriptors with the clients.
 
 use crate::metrics::{self, Registry};
@@ -15,6 +16,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+use towpath_types::GatewayId;
 
 /// What connections may take.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +45,15 @@ pub(crate) struct Answers {
     pub(crate) table: Arc<SharedTable>,
     pub(crate) vital: Vital,
     pub(crate) certificates: Arc<Certificates>,
+    pub(crate) id: GatewayId,
+    /// When the gateway began, seconds since 1970.
+    pub(crate) begun_s: u64,
+    /// Held while the counters of all routes are written: they may be many.
+    pub(crate) rendering: Arc<Mutex<()>>,
 }
+
+/// Where APISIX has its metrics.
+const EXPORT: &str = "/apisix/prometheus/metrics";
 
 /// Serves until its task is dropped.
 pub(crate) async fn run(listener: TcpListener, answers: Answers, bounds: Bounds) {
@@ -69,9 +80,11 @@ pub(crate) async fn run(listener: TcpListener, answers: Answers, bounds: Bounds)
 
 impl Answers {
     async fn serve(&self, stream: TcpStream) {
-        let service = service_fn(|request| {
-            let answer = self.answer(&request);
-            async move { Ok::<_, Infallible>(answer) }
+        let service = service_fn(|request| async move {
+            if request.uri().path() == EXPORT && reads(&request) {
+                return Ok::<_, Infallible>(self.export().await);
+            }
+            Ok(self.answer(&request))
         });
         let mut builder = hyper::server::conn::http1::Builder::new();
         builder.timer(TokioTimer::new()).keep_alive(false).half_close(true);
@@ -87,8 +100,40 @@ impl Answers {
         if complaints.is_empty() { "ok\n".to_owned() } else { format!("ok, but {}\n", complaints.join("; ")) }
     }
 
+    /// The counters by route: on another thread, since there may be many, and one scrape at a time.
+    async fn export(&self) -> Response<Full<bytes::Bytes>> {
+        let _alone = self.rendering.lock().await;
+        let registry = self.registry.clone();
+        match tokio::task::spawn_blocking(move || metrics::series::render(&registry)).await {
+            Ok(text) => response(StatusCode::OK, text, TEXT),
+            Err(_) => response(StatusCode::INTERNAL_SERVER_ERROR, String::new(), TEXT),
+        }
+    }
+
+    fn status(&self) -> String {
+        let connections = metrics::series::Connections::of(&self.registry);
+        let mut status = serde_json::Map::new();
+        for (name, count) in connections.states().into_iter().chain([("total", connections.requests)]) {
+            status.insert(name.to_owned(), count.to_string().into());
+        }
+        format!("{}\n", serde_json::json!({"id": self.id.to_string(), "status": status}))
+    }
+
+    fn server_info(&self) -> String {
+        let info = serde_json::json!({
+            "id": self.id.to_string(), "hostname": metrics::series::hostname(), "boot_time": self.begun_s,
+            "version": env!("CARGO_PKG_VERSION"), "etcd_version": "unknown",
+        });
+        format!("{info}\n")
+    }
+
     fn answer<B>(&self, request: &http::Request<B>) -> Response<Full<bytes::Bytes>> {
-        let reading = matches!(*request.method(), Method::GET | Method::HEAD);
+        let reading = reads(request);
+        match request.uri().path() {
+            "/apisix/status" if reading => return response(StatusCode::OK, self.status(), JSON),
+            "/v1/server_info" if reading => return response(StatusCode::OK, self.server_info(), JSON),
+            _ => {}
+        }
         let (status, text) = match request.uri().path() {
             "/metrics" if reading => {
                 let view = self.table.view();
@@ -103,15 +148,27 @@ impl Answers {
                 }
                 None => (StatusCode::OK, self.word_of_health()),
             },
-            "/metrics" | "/healthz" => (StatusCode::METHOD_NOT_ALLOWED, "use GET\n".to_owned()),
+            "/metrics" | "/healthz" | "/apisix/status" | "/v1/server_info" | EXPORT => {
+                (StatusCode::METHOD_NOT_ALLOWED, "use GET\n".to_owned())
+            }
             _ => (StatusCode::NOT_FOUND, "there are /metrics and /healthz here\n".to_owned()),
         };
-        let mut response = Response::new(Full::from(text));
-        *response.status_mut() = status;
-        let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-        response.headers_mut().insert(CONTENT_TYPE, kind);
-        response
+        response(status, text, TEXT)
     }
+}
+
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const JSON: &str = "application/json";
+
+fn reads<B>(request: &http::Request<B>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+}
+
+fn response(status: StatusCode, text: String, kind: &'static str) -> Response<Full<bytes::Bytes>> {
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
 }
 
 #[cfg(test)]
@@ -136,6 +193,9 @@ mod tests {
             registry: Arc::new(Registry::new(1)),
             table: SharedTable::new(view(loaded), 1),
             vital: Vital::default(),
+            id: GatewayId(uuid::Uuid::nil()),
+            begun_s: 0,
+            rendering: Arc::default(),
         };
         (answers, view)
     }

@@ -115,6 +115,9 @@ fn serve_admin(parts: &ControlParts, admin: std::net::TcpListener) {
                 table: parts.shared.clone(),
                 vital: parts.vital.clone(),
                 certificates: parts.certificates.clone(),
+                id: parts.identity.gateway,
+                begun_s: clock::unix_ms() / 1000,
+                rendering: Arc::default(),
             };
             let vital = parts.vital.clone();
             let mut duty = parts.word.duty.subscribe();

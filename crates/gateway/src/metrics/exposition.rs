@@ -32,7 +32,7 @@ pub(crate) fn render(registry: &Registry, table: &Table, revision: u64) -> Strin
 
 fn totals(out: &mut String, workers: &[Arc<WorkerMetrics>]) {
     type Field = fn(&WorkerMetrics) -> &Count;
-    let fields: [(&str, &str, Field); 23] = [
+    let fields: [(&str, &str, Field); 26] = [
         ("connections_accepted_total", "counter", |w| &w.accepted),
         ("connections", "gauge", |w| &w.connections),
         ("connections_dozing", "gauge", |w| &w.dozing),
@@ -55,6 +55,9 @@ fn totals(out: &mut String, workers: &[Arc<WorkerMetrics>]) {
         ("mirror_dropped_total", "counter", |w| &w.mirror_dropped),
         ("s3_waited_total", "counter", |w| &w.s3_waited),
         ("s3_turned_away_total", "counter", |w| &w.s3_turned_away),
+        ("spans_dropped_total", "counter", |w| &w.spans_dropped),
+        ("cache_hits_total", "counter", |w| &w.cache_hits),
+        ("cache_misses_total", "counter", |w| &w.cache_misses),
         ("request_bytes_total", "counter", |w| &w.requests.bytes_in),
     ];
     for (name, kind, field) in fields {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use towpath_types::{AppRef, ErrorCode};
 
 mod exposition;
+pub(crate) mod series;
 mod sources;
 mod streams;
 
@@ -138,6 +139,16 @@ pub(crate) struct WorkerMetrics {
     pub(crate) s3_turned_away: Count,
     /// Sessions of stream routes.
     pub(crate) streams: StreamMetrics,
+    /// Requests that were answered from the cache.
+    pub(crate) cache_hits: Count,
+    /// Requests for which it had nothing.
+    pub(crate) cache_misses: Count,
+    /// Spans that were dropped because their collector was behind.
+    pub(crate) spans_dropped: Count,
+    /// Requests that have begun.
+    pub(crate) begun: Count,
+    /// Requests now.
+    pub(crate) under_way: Count,
     /// Errors answered by the gateway itself, by code.
     errors: [Count; ERROR_CODES],
 }
@@ -180,6 +191,7 @@ pub(crate) const APPS_MAX: usize = 2_000;
 pub(crate) struct Registry {
     workers: Vec<Arc<WorkerMetrics>>,
     apps: Mutex<Vec<Arc<AppMetrics>>>,
+    series: Arc<series::AllSeries>,
     /// `None` = there is no bus to hear anything by.
     sources: Mutex<Option<Sources>>,
 }
@@ -190,6 +202,7 @@ impl Registry {
         Self {
             workers: (0..workers).map(|_| Arc::default()).collect(),
             apps: Mutex::default(),
+            series: Arc::default(),
             sources: Mutex::default(),
         }
     }
@@ -216,6 +229,15 @@ impl Registry {
         apps.retain(|known| Arc::strong_count(known) > 1);
         apps.push(metrics.clone());
         metrics
+    }
+
+    /// The counters by route.
+    pub(crate) fn series(&self) -> &Arc<series::AllSeries> {
+        &self.series
+    }
+
+    fn workers(&self) -> &[Arc<WorkerMetrics>] {
+        &self.workers
     }
 
     fn apps(&self) -> Vec<Arc<AppMetrics>> {

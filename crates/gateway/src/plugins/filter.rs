@@ -1,10 +1,11 @@
 //! Filters of response bodies. The client's demand drives them: a piece is taken from the upstream only when all that the
 //! filters made of the ones before it has gone out.
 
+use crate::request::record::Record;
 use crate::request::reply::ReplyBody;
 use bytes::Bytes;
 use http::HeaderMap;
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
@@ -21,6 +22,14 @@ pub(crate) trait BodyFilter {
     fn end(&mut self, out: &mut Pieces);
     /// Nothing comes at the moment: what is held back only for efficiency goes out.
     fn flush(&mut self, _out: &mut Pieces) {}
+    /// Whether it comes after those that look into the body: it changes how that is written, not what it says.
+    fn comes_last(&self) -> bool {
+        false
+    }
+    /// Whether what comes out is as long as what goes in, so that the head may say so.
+    fn keeps_length(&self) -> bool {
+        false
+    }
 }
 
 /// A body behind filters.
@@ -30,12 +39,31 @@ pub(crate) struct Filtered {
     ready: Pieces,
     trailers: Option<HeaderMap>,
     ended: bool,
+    keeps_length: bool,
+    /// The request, where the body does not have it: it ends when the filters have seen all of the body.
+    record: Option<Box<Record>>,
 }
 
 impl Filtered {
     /// Puts filters, the first one nearest to the upstream, in front of a body.
-    pub(crate) fn new(inner: ReplyBody, filters: Vec<Box<dyn BodyFilter>>) -> Self {
-        Self { inner, filters, ready: Pieces::new(), trailers: None, ended: false }
+    pub(crate) fn new(
+        inner: ReplyBody,
+        filters: Vec<Box<dyn BodyFilter>>,
+        record: Option<Box<Record>>,
+    ) -> Self {
+        let keeps_length = filters.iter().all(|filter| filter.keeps_length());
+        let mut filtered =
+            Self { inner, filters, ready: Pieces::new(), trailers: None, ended: false, keeps_length, record };
+        if matches!(filtered.inner, ReplyBody::Empty) {
+            // Nobody may ask for a body that has no bytes.
+            filtered.end();
+        }
+        filtered
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.through(Pieces::new(), Last::End);
     }
 
     fn through(&mut self, mut pieces: Pieces, last: Last) {
@@ -48,6 +76,9 @@ impl Filtered {
                 Last::None => {}
             }
             pieces = made;
+        }
+        if matches!(last, Last::End) {
+            self.record = None;
         }
         self.ready.extend(pieces.into_iter().filter(|piece| !piece.is_empty()));
     }
@@ -62,14 +93,16 @@ impl Filtered {
             }
             match Pin::new(&mut self.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    // Who knows the length asks for nothing after the last byte: the end is seen with it.
+                    Ok(piece) if self.inner.is_end_stream() => {
+                        self.ended = true;
+                        self.through(Pieces::from([piece]), Last::End);
+                    }
                     Ok(piece) => self.through(Pieces::from([piece]), Last::None),
                     Err(frame) => self.trailers = frame.into_trailers().ok(),
                 },
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => {
-                    self.ended = true;
-                    self.through(Pieces::new(), Last::End);
-                }
+                Poll::Ready(None) => self.end(),
                 Poll::Pending => {
                     self.through(Pieces::new(), Last::Flush);
                     if self.ready.is_empty() {
@@ -82,6 +115,16 @@ impl Filtered {
 
     pub(crate) fn is_end_stream(&self) -> bool {
         self.ended && self.ready.is_empty() && self.trailers.is_none()
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        match self.inner.size_hint().exact().filter(|_| self.keeps_length) {
+            Some(left) => {
+                let ready: usize = self.ready.iter().map(Bytes::len).sum();
+                SizeHint::with_exact(left + ready as u64)
+            }
+            None => SizeHint::default(),
+        }
     }
 }
 

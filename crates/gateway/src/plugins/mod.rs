@@ -10,6 +10,7 @@
 //! requests without plugins pay for the look at one `Option`.
 
 pub(crate) mod answer;
+pub(crate) mod exchange;
 pub(crate) mod filter;
 pub(crate) mod make;
 pub(crate) mod merges;
@@ -26,6 +27,7 @@ pub(crate) use answer::Answer;
 pub(crate) use filter::BodyFilter;
 pub(crate) use phase::{Phase, Phases};
 pub(crate) use running::Running;
+pub(crate) use work::entry::Form as EntryForm;
 
 use crate::request::record::Record;
 use crate::upstream::request_body::ClientBody;

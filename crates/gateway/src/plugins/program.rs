@@ -25,6 +25,8 @@ pub(crate) struct About {
     pub(crate) service: Option<String>,
     pub(crate) service_name: Option<String>,
     pub(crate) matched: Option<String>,
+    /// The first of its hosts.
+    pub(crate) host: Option<String>,
 }
 
 /// One plugin in a program.

@@ -194,7 +194,7 @@ pub(crate) fn reply(
     let global = running.plugins.as_ref().and_then(|plugins| plugins.global.clone());
     let route = running.program.clone();
     let request_headers = std::mem::take(&mut running.headers);
-    let mut filters = Vec::new();
+    let mut filters: Vec<Box<dyn BodyFilter>> = Vec::new();
     for (name, value) in std::mem::take(&mut running.reply_headers) {
         headers.insert(name, value);
     }
@@ -221,11 +221,13 @@ pub(crate) fn reply(
             }
         }
     }
-    if !filters.is_empty() {
+    filters.sort_by_key(|filter| filter.comes_last());
+    if filters.iter().any(|filter| !filter.keeps_length()) {
         headers.remove(http::header::CONTENT_LENGTH);
     }
     record.status = status.as_u16();
     let logs = [&global, &route].into_iter().flatten().any(|program| program.phases.has(Phase::Log));
+    let logs = logs || record.conn.worker.access_form.is_some();
     if let Some(running) = &mut record.running {
         running.headers = request_headers;
         if logs {

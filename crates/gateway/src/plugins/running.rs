@@ -1,7 +1,10 @@
 //! What plugins keep for one request, from its first phase to its end.
 
 use super::Answer;
+use super::exchange::Exchange;
 use super::program::{Consumer, Plugins, Program};
+use crate::cache::disk::FileBody;
+use crate::plugins::work::compression::Chosen;
 use crate::request::record::Record;
 use crate::resources::upstream::Upstream;
 use http::{HeaderMap, Method};
@@ -78,6 +81,12 @@ pub(crate) struct Running {
     pub(crate) last_touch: Option<LastTouch>,
     /// What is answered if a check refuses the body.
     pub(crate) body_refusal: Rc<RefCell<Option<Box<Answer>>>>,
+    /// What sees the upstream's answer first.
+    pub(crate) exchange: Option<Box<dyn Exchange>>,
+    /// The coding that plugins give the response.
+    pub(crate) coding: Option<Chosen>,
+    /// The body of a plugin's answer, if that is in a file.
+    pub(crate) file: Option<Box<FileBody>>,
 }
 
 /// Changes the head of a request whose endpoint is known.
@@ -121,6 +130,18 @@ impl Running {
     pub(crate) fn noted<P: ?Sized, T: Any>(&mut self, plugin: &P) -> Option<&mut T> {
         let at = address(plugin);
         self.notes.iter_mut().find(|(plugin, _)| *plugin == at)?.1.downcast_mut()
+    }
+
+    /// The same for the log.
+    pub(crate) fn noted_ref<P: ?Sized, T: Any>(&self, plugin: &P) -> Option<&T> {
+        let at = address(plugin);
+        self.notes.iter().filter(|(plugin, _)| *plugin == at).find_map(|(_, note)| note.downcast_ref())
+    }
+
+    /// Sets a header of the response, whoever gives that.
+    pub(crate) fn set_reply_header(&mut self, name: http::HeaderName, value: http::HeaderValue) {
+        self.reply_headers.retain(|(known, _)| *known != name);
+        self.reply_headers.push((name, value));
     }
 
     /// Sets a variable.

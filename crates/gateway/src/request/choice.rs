@@ -72,6 +72,26 @@ fn matched<'t>(table: &'t Table, record: &'t Record) -> Option<Match<'t>> {
     }
 }
 
+/// Whether one of our own instances asks. On one machine they come by loopback, whatever the cell's address is.
+fn is_inside(view: &crate::table::View, record: &Record, headers: &HeaderMap) -> bool {
+    let peer = record.conn.client();
+    (peer.is_loopback() || view.inside.binary_search(&peer).is_ok()) && !came_through_proxy(record, headers)
+}
+
+/// The lane that a request asks for; `None` = it asks for none.
+pub(crate) fn asked_lane(record: &Record, headers: &HeaderMap) -> Option<String> {
+    record.conn.worker.table.choose(|view| {
+        let matched = matched(&view.table, record)?;
+        let client = record.client();
+        let inside = is_inside(view, record, headers);
+        match view.table.lane(&matched, &View { record, headers, client, inside }) {
+            Ok(lane) => lane.asked.map(|asked| asked.tag.as_str().to_owned()),
+            // One that does not exist is nobody else's.
+            Err(_) => Some("?".to_owned()),
+        }
+    })
+}
+
 /// Chooses, and counts the request in flight. Everything happens on one version of the table.
 pub(crate) fn choose(
     worker: &Worker,
@@ -82,10 +102,7 @@ pub(crate) fn choose(
     worker.table.choose(|view| {
         let table = &view.table;
         let client = record.client();
-        // On one machine instances come by loopback, whatever the cell's address is.
-        let peer = record.conn.client();
-        let inside = (peer.is_loopback() || view.inside.binary_search(&peer).is_ok())
-            && !came_through_proxy(record, headers);
+        let inside = is_inside(view, record, headers);
         let request = View { record, headers, client, inside };
         // Before the first snapshot nobody knows which routes there are.
         let none = if view.loaded { NoPick::NoRoute } else { NoPick::NoEndpoint };

@@ -113,6 +113,10 @@ fn may_resend(record: &Record, fault: &AttemptFault, safe: bool, intact: bool) -
 
 /// No attempt was made: the table has nobody.
 fn refuse(record: Record, headers: &HeaderMap, none: NoPick) -> Response<ReplyBody> {
+    let record = match reply::instead_of_error(record, headers) {
+        Ok(response) => return response,
+        Err(record) => *record,
+    };
     let host = String::from_utf8_lossy(record.host()).into_owned();
     let detail = match none {
         NoPick::NoRoute => format!("No app has a route for {host}{}.", record.uri.path()),
@@ -126,10 +130,15 @@ fn refuse(record: Record, headers: &HeaderMap, none: NoPick) -> Response<ReplyBo
 }
 
 /// Attempts were made, and the last one ended like this.
-fn fail(record: Record, headers: &HeaderMap, fault: &AttemptFault) -> Response<ReplyBody> {
+fn fail(mut record: Record, headers: &HeaderMap, fault: &AttemptFault) -> Response<ReplyBody> {
     let client = matches!(fault, AttemptFault::Client(_));
     if client {
         record.conn.linger.set(true);
+    } else {
+        record = match reply::instead_of_error(record, headers) {
+            Ok(response) => return response,
+            Err(record) => *record,
+        };
     }
     let refusal = record.running.as_ref().and_then(|running| running.body_refusal.take());
     if let (Some(answer), AttemptFault::Client(BodyFault::Refused)) = (refusal, fault) {

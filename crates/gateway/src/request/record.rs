@@ -15,6 +15,7 @@ use crate::framing::proxy_protocol::{self, Addresses};
 use crate::framing::{self, Refusal};
 use crate::plugins::Running;
 use crate::plugins::running::Rewritten;
+use crate::plugins::vars::Vars;
 use crate::tls::access::{self, Denied};
 use crate::upstream::request_body::{BodyProgress, BodyStage};
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
@@ -23,6 +24,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::LazyLock;
 use towpath_route::health::Report;
 use towpath_route::{Endpoint, InFlight, Outcome, matched_form};
 use towpath_types::ErrorCode;
@@ -56,6 +58,8 @@ pub(crate) struct Record {
     pub(crate) running: Option<Box<Running>>,
     /// What the instance answered.
     pub(crate) upstream_status: Option<u16>,
+    /// Headers for the access log, where it wants any and no plugin keeps them.
+    kept: Option<Box<HeaderMap>>,
     client: IpAddr,
     host: Option<HeaderValue>,
     flight: Option<InFlight>,
@@ -84,6 +88,8 @@ impl Record {
             conn.client()
         };
         conn.requests.set(conn.requests.get() + 1);
+        conn.worker.metrics.begun.add(1);
+        conn.worker.metrics.under_way.add(1);
         let deadline = match &watch {
             Some(watch) => {
                 conn.streams.set(conn.streams.get() + 1);
@@ -115,6 +121,7 @@ impl Record {
             trusted,
             running: None,
             upstream_status: None,
+            kept: None,
             client,
             host: if uri.authority().is_some() { None } else { headers.get(HOST).cloned() },
             uri,
@@ -250,6 +257,7 @@ impl Record {
     pub(crate) fn keep_headers(&mut self, headers: HeaderMap) {
         match &mut self.running {
             Some(running) => running.headers = headers,
+            None if self.conn.worker.access_form.is_some() => self.kept = Some(Box::new(headers)),
             None => self.conn.worker.put_map(headers),
         }
     }
@@ -421,6 +429,7 @@ impl Drop for Record {
         let now = clock::now_ns();
         let duration_us = now.saturating_sub(self.started_ns) / 1000;
         let bytes_in = self.progress.as_ref().map_or(0, |progress| progress.bytes.get());
+        worker.metrics.under_way.sub(1);
         worker.metrics.requests.add(self.status, duration_us, bytes_in, self.bytes_out);
         if let Some(code) = self.error {
             worker.metrics.error(code);
@@ -428,12 +437,38 @@ impl Drop for Record {
         if !self.complete && self.error.is_none() {
             worker.metrics.clients_gone.add(1);
         }
-        let app = self.chosen.as_ref().map(|chosen| &chosen.route.spec.app);
         if let Some(chosen) = &self.chosen {
             worker.count_for(&chosen.route.spec.app, &chosen.budget, |metrics| {
                 metrics.requests.add(self.status, duration_us, bytes_in, self.bytes_out);
             });
         }
+        if let Some(form) = &worker.access_form {
+            worker.log_text(&form.line(&self.vars_at_end()).to_string());
+        } else {
+            self.write_line(bytes_in, duration_us);
+        }
+        if self.watch.is_some() {
+            self.conn.streams.set(self.conn.streams.get().saturating_sub(1));
+        } else {
+            self.conn.request_ends(self.asks_upgrade);
+        }
+    }
+}
+
+impl Record {
+    /// Its variables, once it has ended.
+    fn vars_at_end(&self) -> Vars<'_> {
+        static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+        match &self.running {
+            Some(running) => Vars { record: self, headers: &running.headers, reply: Some(&running.reply) },
+            None => Vars { record: self, headers: self.kept.as_deref().unwrap_or(&NONE), reply: None },
+        }
+    }
+
+    fn write_line(&self, bytes_in: u64, duration_us: u64) {
+        let worker = &self.conn.worker;
+        let running = self.running.as_deref();
+        let about = running.and_then(|running| running.program.as_ref()).map(|program| &program.about);
         worker.at_wall_clock(self.started_ns, |second, millisecond| {
             worker.log(&AccessLine {
                 second,
@@ -450,19 +485,18 @@ impl Drop for Record {
                 bytes_out: self.bytes_out,
                 duration_us,
                 upstream_us: self.upstream_ns.map(|ns| ns / 1000),
-                app,
+                app: self.chosen.as_ref().map(|chosen| &chosen.route.spec.app),
                 lane: self.chosen.as_ref().map(|chosen| &chosen.lane),
                 instance: self.chosen.as_ref().map(|chosen| chosen.endpoint.instance()),
                 attempts: self.attempts,
+                route: about.map(|about| about.route.as_str()),
+                service: about.and_then(|about| about.service.as_deref()),
+                consumer: running.and_then(|running| running.consumer.as_ref()).map(|one| one.name.as_str()),
+                plugin: running.and_then(|running| running.answered),
                 error: self.error,
                 complete: self.complete,
             })
         });
-        if self.watch.is_some() {
-            self.conn.streams.set(self.conn.streams.get().saturating_sub(1));
-        } else {
-            self.conn.request_ends(self.asks_upgrade);
-        }
     }
 }
 

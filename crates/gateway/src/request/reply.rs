@@ -3,8 +3,10 @@
 use super::error_reply;
 use super::record::Record;
 use crate::buffer;
+use crate::cache::disk::FileBody;
 use crate::client::conn::{Phase, TunnelEnd};
 use crate::client::tunnel;
+use crate::plugins::exchange::{Given, UpstreamHead, Verdict};
 use crate::plugins::filter::Filtered;
 use crate::plugins::{Answer, BodyFilter, run};
 use crate::upstream::h1::{H1Body, H1Reply};
@@ -31,6 +33,14 @@ pub(crate) enum ReplyBody {
     Stream(Box<Stream>),
     /// One of these behind plugins.
     Filtered(Box<Filtered>),
+    /// One from a file.
+    File(Box<Stored>),
+}
+
+/// A body from a file, and the request that ends with it.
+pub(crate) struct Stored {
+    body: Box<FileBody>,
+    record: Record,
 }
 
 /// A response that streams from an instance.
@@ -52,12 +62,27 @@ enum Source {
 /// Longest body that is handed on in one piece with its head.
 const WHOLE_BYTES: usize = 16 * 1024;
 
+/// Longest silence of a client that takes a response from a file, milliseconds.
+const FILE_IDLE_MS: u64 = 60_000;
+
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static LANE_SERVED: HeaderName = HeaderName::from_static("towpath-lane-served");
 
 /// Makes the client's response of an HTTP/1.1 instance's.
 pub(crate) fn from_h1(mut record: Record, reply: H1Reply, key: PoolKey) -> Response<ReplyBody> {
     record.attempt_answers(reply.status.as_u16());
+    let mut kept = None;
+    match exchanged(&mut record, reply.status, &reply.headers) {
+        Verdict::Pass => {}
+        Verdict::Through(filter) => kept = Some(filter),
+        Verdict::Instead(given) => {
+            let mut body = reply.body;
+            if body.is_done() {
+                keep_connection(&record, &mut body, key);
+            }
+            return give(record, *given);
+        }
+    }
     let mut response = Response::new(ReplyBody::Empty);
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
@@ -66,11 +91,11 @@ pub(crate) fn from_h1(mut record: Record, reply: H1Reply, key: PoolKey) -> Respo
         return switch(record, response, reply.upgrade, reply.body);
     }
     let mut body = reply.body;
-    let filters = plugins_see(&mut record, &mut response);
+    let filters = plugins_see(&mut record, &mut response, kept);
     if body.is_done() {
         keep_connection(&record, &mut body, key);
         record.completes();
-        *response.body_mut() = behind(filters, ReplyBody::Empty);
+        *response.body_mut() = behind(filters, ReplyBody::Empty, Some(record));
         return response;
     }
     // A small body that is here already goes into the client's socket as it is: nothing needs to be kept for it. With HTTP/2
@@ -81,27 +106,81 @@ pub(crate) fn from_h1(mut record: Record, reply: H1Reply, key: PoolKey) -> Respo
         keep_connection(&record, &mut body, key);
         record.bytes_out = whole.len() as u64;
         record.completes();
-        *response.body_mut() = behind(filters, ReplyBody::Own(whole, None));
+        *response.body_mut() = behind(filters, ReplyBody::Own(whole, None), Some(record));
         return response;
     }
-    *response.body_mut() = behind(filters, stream(record, Source::H1(body), key));
+    *response.body_mut() = behind(filters, stream(record, Source::H1(body), key), None);
     response
 }
 
 /// The response phases of plugins, if there are any.
-fn plugins_see(record: &mut Record, response: &mut Response<ReplyBody>) -> Vec<Box<dyn BodyFilter>> {
+fn plugins_see(
+    record: &mut Record,
+    response: &mut Response<ReplyBody>,
+    kept: Option<Box<dyn BodyFilter>>,
+) -> Vec<Box<dyn BodyFilter>> {
     if record.running.is_none() {
         return Vec::new();
     }
     let mut status = response.status();
-    let may_have_body = record.method != Method::HEAD && !matches!(status.as_u16(), 204 | 304);
-    let filters = run::reply(record, &mut status, response.headers_mut(), may_have_body);
+    let may_have_body = has_body(record, status);
+    let mut filters = run::reply(record, &mut status, response.headers_mut(), may_have_body);
     *response.status_mut() = status;
+    if let Some(kept) = kept {
+        filters.insert(0, kept);
+    }
     filters
 }
 
-fn behind(filters: Vec<Box<dyn BodyFilter>>, body: ReplyBody) -> ReplyBody {
-    if filters.is_empty() { body } else { ReplyBody::Filtered(Box::new(Filtered::new(body, filters))) }
+fn has_body(record: &Record, status: StatusCode) -> bool {
+    record.method != Method::HEAD && !matches!(status.as_u16(), 204 | 304)
+}
+
+/// What stands between the request and its upstream looks at the answer, if there is anything.
+fn exchanged(record: &mut Record, status: StatusCode, headers: &HeaderMap) -> Verdict {
+    let may_have_body = has_body(record, status);
+    let Some(running) = &mut record.running else { return Verdict::Pass };
+    let Some(exchange) = running.exchange.take() else { return Verdict::Pass };
+    let request = std::mem::take(&mut running.headers);
+    let head = UpstreamHead { status, headers, request: &request, may_have_body };
+    let verdict = exchange.answered(&head, running);
+    running.headers = request;
+    verdict
+}
+
+/// The response that stands in for one of an upstream.
+fn give(mut record: Record, given: Given) -> Response<ReplyBody> {
+    let headers = match &mut record.running {
+        Some(running) => {
+            running.file = given.file;
+            std::mem::take(&mut running.headers)
+        }
+        None => HeaderMap::new(),
+    };
+    of_answer(record, headers, given.answer)
+}
+
+/// The response that stands in for an error, if there is one.
+pub(crate) fn instead_of_error(
+    mut record: Record,
+    headers: &HeaderMap,
+) -> Result<Response<ReplyBody>, Box<Record>> {
+    let given = record.running.as_mut().and_then(|running| running.exchange.take()?.failed(running));
+    match given {
+        Some(given) => {
+            record.keep_headers(headers.clone());
+            Ok(give(record, given))
+        }
+        None => Err(Box::new(record)),
+    }
+}
+
+/// The body behind filters, if there are any. A request that ends here ends when they have seen all of it.
+fn behind(filters: Vec<Box<dyn BodyFilter>>, body: ReplyBody, record: Option<Record>) -> ReplyBody {
+    if filters.is_empty() {
+        return body;
+    }
+    ReplyBody::Filtered(Box::new(Filtered::new(body, filters, record.map(Box::new))))
 }
 
 /// A response that plugins see before it goes out, with a body of the gateway's own.
@@ -113,6 +192,9 @@ pub(crate) fn own(
 ) -> Response<ReplyBody> {
     let may_have_body = record.method != Method::HEAD && !matches!(response.status().as_u16(), 204 | 304);
     let mut filters = Vec::new();
+    if record.running.is_none() && record.conn.worker.access_form.is_some() && !headers.is_empty() {
+        record.keep_headers(headers.clone());
+    }
     if let Some(running) = &mut record.running {
         if running.headers.is_empty() {
             running.headers = headers.clone();
@@ -121,9 +203,21 @@ pub(crate) fn own(
         filters = run::reply(&mut record, &mut status, response.headers_mut(), may_have_body);
         *response.status_mut() = status;
     }
+    let file = record.running.as_mut().and_then(|running| running.file.take()).filter(|_| may_have_body);
+    if let Some(file) = file {
+        record.complete = false;
+        streams(&record, FILE_IDLE_MS);
+        *response.body_mut() =
+            behind(filters, ReplyBody::File(Box::new(Stored { body: file, record })), None);
+        return response;
+    }
     if may_have_body && !(text.is_empty() && filters.is_empty()) {
         record.bytes_out = text.len() as u64;
-        *response.body_mut() = behind(filters, ReplyBody::Own(text, Some(Box::new(record))));
+        let body = match filters.is_empty() {
+            true => ReplyBody::Own(text, Some(Box::new(record))),
+            false => behind(filters, ReplyBody::Own(text, None), Some(record)),
+        };
+        *response.body_mut() = body;
     }
     response
 }
@@ -144,7 +238,9 @@ pub(crate) fn of_answer(mut record: Record, headers: HeaderMap, answer: Answer) 
     }
     record.id.to_header().map(|id| out.insert(X_REQUEST_ID.clone(), id));
     if !matches!(answer.status, 204 | 304) {
-        out.insert(header::CONTENT_LENGTH, text.len().into());
+        let file = record.running.as_ref().and_then(|running| running.file.as_ref());
+        let length = file.map_or(text.len() as u64, |file| file.left());
+        out.insert(header::CONTENT_LENGTH, length.into());
     }
     own(record, &HeaderMap::new(), response, text)
 }
@@ -158,22 +254,34 @@ pub(crate) fn from_h2(
 ) -> Response<ReplyBody> {
     record.attempt_answers(reply.status().as_u16());
     let (parts, incoming) = reply.into_parts();
+    let mut kept = None;
+    match exchanged(&mut record, parts.status, &parts.headers) {
+        Verdict::Pass => {}
+        Verdict::Through(filter) => kept = Some(filter),
+        Verdict::Instead(given) => return give(record, *given),
+    }
     let mut response = Response::new(ReplyBody::Empty);
     *response.status_mut() = parts.status;
     *response.headers_mut() = parts.headers;
     add_headers(&record, response.headers_mut());
-    let filters = plugins_see(&mut record, &mut response);
+    let filters = plugins_see(&mut record, &mut response, kept);
     if incoming.is_end_stream() {
         record.completes();
-        *response.body_mut() = behind(filters, ReplyBody::Empty);
+        *response.body_mut() = behind(filters, ReplyBody::Empty, Some(record));
     } else {
-        *response.body_mut() = behind(filters, stream(record, Source::H2(incoming, guard), key));
+        *response.body_mut() = behind(filters, stream(record, Source::H2(incoming, guard), key), None);
     }
     response
 }
 
 fn stream(record: Record, source: Source, key: PoolKey) -> ReplyBody {
     let idle_ms = record.chosen.as_ref().map_or(0, |chosen| chosen.timeouts.idle.0);
+    streams(&record, idle_ms);
+    ReplyBody::Stream(Box::new(Stream { source, key, idle_ms, broken: None, record }))
+}
+
+/// From now on the deadline is that of a response that streams.
+fn streams(record: &Record, idle_ms: u64) {
     record.deadline.clear();
     record.deadline.set_in(idle_ms);
     match &record.watch {
@@ -183,7 +291,6 @@ fn stream(record: Record, source: Source, key: PoolKey) -> ReplyBody {
             record.conn.phase.set(Phase::Streaming);
         }
     }
-    ReplyBody::Stream(Box::new(Stream { source, key, idle_ms, broken: None, record }))
 }
 
 /// What the gateway adds to every instance's response.
@@ -343,6 +450,25 @@ impl Stream {
     }
 }
 
+impl Stored {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let Some(piece) = ready!(self.body.poll_next(cx)) else { return Poll::Ready(None) };
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(error) => {
+                tracing::warn!(%error, "a response in the cache is damaged");
+                return Poll::Ready(Some(Err(error)));
+            }
+        };
+        self.record.deadline.set_in(FILE_IDLE_MS);
+        self.record.bytes_out += piece.len() as u64;
+        if self.body.left() == 0 {
+            self.record.completes();
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+}
+
 impl Body for ReplyBody {
     type Data = Bytes;
     type Error = io::Error;
@@ -359,6 +485,7 @@ impl Body for ReplyBody {
             }
             Self::Stream(stream) => stream.poll_frame(cx),
             Self::Filtered(filtered) => filtered.poll_frame(cx),
+            Self::File(stored) => stored.poll_frame(cx),
         }
     }
 
@@ -368,6 +495,7 @@ impl Body for ReplyBody {
             Self::Own(bytes, _) => bytes.is_empty(),
             Self::Stream(stream) => stream.record.complete,
             Self::Filtered(filtered) => filtered.is_end_stream(),
+            Self::File(stored) => stored.record.complete,
         }
     }
 
@@ -375,7 +503,8 @@ impl Body for ReplyBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Own(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Filtered(_) => SizeHint::default(),
+            Self::Filtered(filtered) => filtered.size_hint(),
+            Self::File(stored) => SizeHint::with_exact(stored.body.left()),
             Self::Stream(stream) => stream.size_left().map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }

@@ -16,6 +16,7 @@ pub(super) fn compile(resolved: &Resolved, plugins: &Plugins) -> Result<RuleSpec
         service: resolved.service.as_ref().map(|id| id.as_str().to_owned()),
         service_name: resolved.service_name.clone(),
         matched: paths.first().cloned(),
+        host: resolved.hosts.first().map(|host| host.as_str().to_owned()),
     };
     let mut program = Program::compile(resolved.plugins.clone(), about, plugins);
     let (target, lane, upstream) = target_of(&resolved.target);

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use http::header::{HeaderMap, HeaderName};
 use http_body::Body;
 use hyper::body::Incoming;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -60,6 +60,10 @@ pub(crate) enum ClientBody {
     Copied(Box<ClientBody>, Option<Sender<Option<Bytes>>>),
     /// A plugin looks at it while it streams.
     Checked(Box<CheckedBody>),
+    /// Its beginning is read already.
+    Begun(Bytes, Box<ClientBody>),
+    /// Somebody wants to know how it begins.
+    Noted(Box<ClientBody>, NotedBody),
 }
 
 /// Why a client's body ended early.
@@ -73,6 +77,26 @@ pub(crate) enum ClientBodyError {
     Refused,
 }
 
+/// How a body begins, as far as it has gone by.
+#[derive(Clone)]
+pub(crate) struct NotedBody {
+    bytes: Rc<RefCell<Vec<u8>>>,
+    most: usize,
+}
+
+impl NotedBody {
+    fn note(&self, piece: &[u8]) {
+        let mut bytes = self.bytes.borrow_mut();
+        let room = self.most.saturating_sub(bytes.len());
+        bytes.extend_from_slice(piece.get(..room).unwrap_or(piece));
+    }
+
+    /// Looks at it.
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(&self.bytes.borrow())
+    }
+}
+
 /// Most pieces by which a copy may lag behind; one that lags more is given up.
 const LAG: usize = 64;
 
@@ -82,6 +106,12 @@ impl ClientBody {
         let length = self.size_hint().exact();
         let (pieces, copy) = channel(LAG);
         (Self::Copied(Box::new(self), Some(pieces)), Copied { pieces: Some(copy), length })
+    }
+
+    /// The body, and how it begins, up to so many bytes.
+    pub(crate) fn noted(self, most: usize) -> (Self, NotedBody) {
+        let noted = NotedBody { bytes: Rc::default(), most };
+        (Self::Noted(Box::new(self), noted.clone()), noted)
     }
 }
 
@@ -164,6 +194,15 @@ impl Body for ClientBody {
                 }
                 Poll::Ready(frame)
             }
+            Self::Begun(bytes, body) if bytes.is_empty() => Pin::new(&mut **body).poll_frame(cx),
+            Self::Begun(bytes, _) => Poll::Ready(Some(Ok(http_body::Frame::data(std::mem::take(bytes))))),
+            Self::Noted(body, noted) => {
+                let frame = ready!(Pin::new(&mut **body).poll_frame(cx));
+                if let Some(Ok(frame)) = &frame {
+                    frame.data_ref().into_iter().for_each(|data| noted.note(data));
+                }
+                Poll::Ready(frame)
+            }
         }
     }
 
@@ -171,8 +210,9 @@ impl Body for ClientBody {
         match self {
             Self::Live(incoming) => incoming.is_end_stream(),
             Self::Held(bytes) => bytes.is_empty(),
-            Self::Copied(body, _) => body.is_end_stream(),
             Self::Checked(checked) => checked.is_end_stream(),
+            Self::Begun(bytes, body) => bytes.is_empty() && body.is_end_stream(),
+            Self::Copied(body, _) | Self::Noted(body, _) => body.is_end_stream(),
         }
     }
 
@@ -180,8 +220,12 @@ impl Body for ClientBody {
         match self {
             Self::Live(incoming) => incoming.size_hint(),
             Self::Held(bytes) => http_body::SizeHint::with_exact(bytes.len() as u64),
-            Self::Copied(body, _) => body.size_hint(),
             Self::Checked(checked) => checked.size_hint(),
+            Self::Begun(bytes, body) => match body.size_hint().exact() {
+                Some(left) => http_body::SizeHint::with_exact(left + bytes.len() as u64),
+                None => http_body::SizeHint::default(),
+            },
+            Self::Copied(body, _) | Self::Noted(body, _) => body.size_hint(),
         }
     }
 }

@@ -94,6 +94,11 @@ impl Alone {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n\r\n"))
     }
 
+    /// Where it tells of itself.
+    pub fn admin(&self) -> SocketAddr {
+        self.gateway.admin_address().unwrap()
+    }
+
     /// The value of a metric, by the whole name with labels.
     pub fn metric(&self, name: &str) -> f64 {
         let admin = self.gateway.admin_address().unwrap();

@@ -1,14 +1,16 @@
 //! `http-logger`: what is known of requests goes to a server, many at a time.
 
 use super::Settings;
+use super::logs::{Batch, Told};
+use crate::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use std::collections::BTreeMap;
+
+pub use super::logs::Metadata;
 
 /// Configuration.
 #[derive(Clone, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[schemars(extend("additionalProperties" = false))]
 pub struct Config {
     /// Where: `http://logs.example.com:8080/in`.
     #[schemars(regex(pattern = r"^https?://[^/?#\s]+[^#\s]*$"))]
@@ -20,37 +22,18 @@ pub struct Config {
     #[serde(default = "three")]
     #[schemars(range(min = 1, max = 3600))]
     pub timeout: u64,
-    /// Fields of an entry, each a text with variables; absent = all that is known.
-    pub log_format: Option<BTreeMap<String, Value>>,
     /// How entries stand together.
     #[serde(default)]
     pub concat_method: Concat,
     /// Verify the server's certificate.
     #[serde(default)]
     pub ssl_verify: bool,
-    /// Most entries of one message.
-    #[serde(default = "thousand")]
-    #[schemars(range(min = 1, max = 100_000))]
-    pub batch_max_size: usize,
-    /// Seconds without a new entry after which a message goes out.
-    #[serde(default = "five")]
-    #[schemars(range(min = 1, max = 3600))]
-    pub inactive_timeout: u64,
-    /// Most seconds that an entry waits.
-    #[serde(default = "sixty")]
-    #[schemars(range(min = 1, max = 86_400))]
-    pub buffer_duration: u64,
-    /// Further attempts for a message.
-    #[serde(default)]
-    #[schemars(range(max = 1000))]
-    pub max_retry_count: u32,
-    /// Seconds between attempts.
-    #[serde(default = "one")]
-    #[schemars(range(max = 3600))]
-    pub retry_delay: u64,
-    /// Name of the log, for people.
-    #[serde(default = "name")]
-    pub name: String,
+    /// What is told.
+    #[serde(flatten)]
+    pub told: Told,
+    /// How it is sent.
+    #[serde(flatten)]
+    pub batch: Batch,
 }
 
 /// How entries stand together.
@@ -64,44 +47,18 @@ pub enum Concat {
     NewLine,
 }
 
-fn one() -> u64 {
-    1
-}
-
 fn three() -> u64 {
     3
 }
 
-fn five() -> u64 {
-    5
-}
-
-fn sixty() -> u64 {
-    60
-}
-
-fn thousand() -> usize {
-    1000
-}
-
-fn name() -> String {
-    "http logger".to_owned()
-}
-
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Config({})", self.name)
+        f.debug_struct("Config").field("uri", &self.uri).finish_non_exhaustive()
     }
 }
 
-impl Settings for Config {}
-
-/// Metadata.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Metadata {
-    /// Fields of an entry, where the plugin's use does not say.
-    pub log_format: Option<BTreeMap<String, Value>>,
+impl Settings for Config {
+    fn check(&self, faults: &mut Vec<Fault>) {
+        self.told.check(faults);
+    }
 }
-
-impl Settings for Metadata {}

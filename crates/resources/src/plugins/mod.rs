@@ -5,6 +5,7 @@
 //! ranges and defaults) and its [`Settings`], and a line in `registry!`'s list with its name and APISIX's priority.
 //! A field that is secret says `#[schemars(extend("x-secret" = true))]`; nothing else is needed for it to be sealed and hidden.
 
+pub mod logs;
 mod meta;
 mod read;
 mod refused;
@@ -160,6 +161,7 @@ registry! {
     acl => Acl, "acl", 2410;
     api_breaker => ApiBreaker, "api-breaker", 1005;
     basic_auth => BasicAuth, "basic-auth", 2520, credential: Credential;
+    brotli => Brotli, "brotli", 996;
     client_control => ClientControl, "client-control", 22000;
     consumer_restriction => ConsumerRestriction, "consumer-restriction", 2400;
     cors => Cors, "cors", 4000, metadata: Metadata;
@@ -176,8 +178,15 @@ registry! {
     limit_conn => LimitConn, "limit-conn", 1003;
     limit_count => LimitCount, "limit-count", 1002, metadata: Metadata;
     limit_req => LimitReq, "limit-req", 1001;
+    loki_logger => LokiLogger, "loki-logger", 414, metadata: Metadata;
     mocking => Mocking, "mocking", 10900;
     openid_connect => OpenidConnect, "openid-connect", 2599;
+    node_status => NodeStatus, "node-status", 1000;
+    opentelemetry => Opentelemetry, "opentelemetry", 12009, metadata: Metadata;
+    prometheus => Prometheus, "prometheus", 500;
+    proxy_buffering => ProxyBuffering, "proxy-buffering", 21991;
+    proxy_cache => ProxyCache, "proxy-cache", 1085;
+    proxy_control => ProxyControl, "proxy-control", 21990;
     proxy_mirror => ProxyMirror, "proxy-mirror", 1010;
     proxy_rewrite => ProxyRewrite, "proxy-rewrite", 1008;
     real_ip => RealIp, "real-ip", 23000;
@@ -188,8 +197,13 @@ registry! {
     s3_admission => S3Admission, "s3-admission", 990;
     s3_auth => S3Auth, "s3-auth", 2540, credential: Credential;
     s3_switch => S3Switch, "s3-switch", 2410;
+    server_info => ServerInfo, "server-info", 990;
+    syslog => Syslog, "syslog", 401, metadata: Metadata;
+    tcp_logger => TcpLogger, "tcp-logger", 405, metadata: Metadata;
     traffic_split => TrafficSplit, "traffic-split", 966;
     ua_restriction => UaRestriction, "ua-restriction", 2999;
+    udp_logger => UdpLogger, "udp-logger", 400, metadata: Metadata;
     uri_blocker => UriBlocker, "uri-blocker", 2900;
     workflow => Workflow, "workflow", 1006;
+    zstd => Zstd, "zstd", 997;
 }

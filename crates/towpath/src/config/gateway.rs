@@ -6,7 +6,7 @@ use crate::document::fields::Fields;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use towpath_gateway::{
-    AccessLogConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, StreamConfig,
+    AccessLogConfig, CacheConfig, DnsConfig, GatewayConfig, LimitsConfig, ProxyProtocolConfig, StreamConfig,
     TimeoutsConfig, TlsConfig, UpstreamPoolConfig,
 };
 
@@ -26,6 +26,7 @@ pub(super) fn read(fields: &Fields<'_>) -> GatewayConfig {
         sticky_key: fields.text("sticky_key").map(PathBuf::from),
         token_file: fields.text("token_file").map(PathBuf::from),
         access_log: fields.table("access_log").map(access_log).unwrap_or_default(),
+        cache: fields.table("cache").map(cache).unwrap_or_default(),
         limits: fields.table("limits").map(limits).unwrap_or_default(),
         timeouts: fields.table("timeouts").map(timeouts).unwrap_or_default(),
         upstream: fields.table("upstream").map(upstream).unwrap_or_default(),
@@ -125,6 +126,30 @@ fn access_log(fields: Fields<'_>) -> AccessLogConfig {
         file: fields.text("file").map(PathBuf::from),
         rotate: fields.parsed("rotate").unwrap_or(default.rotate),
         keep: count(&fields, "keep", 0..=1000, default.keep),
+        format: format(&fields),
+    };
+    fields.finish();
+    config
+}
+
+/// A JSON object in a text: its fields are those of a line.
+fn format(fields: &Fields<'_>) -> Option<serde_json::Map<String, serde_json::Value>> {
+    match serde_json::from_str(&fields.text("format")?) {
+        Ok(format) => Some(format),
+        Err(error) => {
+            let example = r#"format = '{"client": "$remote_addr", "status": "$status"}'"#;
+            fields.wrong("format", format!("it is no JSON object: {error}"), example);
+            None
+        }
+    }
+}
+
+fn cache(fields: Fields<'_>) -> CacheConfig {
+    let default = CacheConfig::default();
+    let config = CacheConfig {
+        memory: fields.parsed("memory").unwrap_or(default.memory),
+        disk: fields.parsed("disk").unwrap_or(default.disk),
+        dir: fields.text("dir").map(PathBuf::from),
     };
     fields.finish();
     config

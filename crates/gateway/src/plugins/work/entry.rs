@@ -4,49 +4,110 @@ use crate::plugins::vars::Vars;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION, SET_COOKIE};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use towpath_resources::plugins::logs::Format;
 use towpath_route::vars::Template;
 
-/// The fields of an entry: texts with variables, or constants.
+/// The fields of an entry.
 #[derive(Debug)]
-pub(super) enum Form {
-    /// All that is known.
-    All,
+pub(crate) enum Form {
+    /// All that is known, and these.
+    All(Fields),
     /// These.
-    Fields(Vec<(String, Field)>),
+    Fields(Fields),
 }
 
+pub(crate) type Fields = Vec<(String, Field)>;
+
+/// A field: a text with variables, a constant, or an object of such.
 #[derive(Debug)]
-pub(super) enum Field {
+pub(crate) enum Field {
     Text(Template),
     Constant(Value),
+    Object(Fields),
+    RequestBody,
+    ResponseBody,
+}
+
+/// What there is of bodies.
+struct Bodies {
+    request: Option<String>,
+    response: Option<String>,
+}
+
+fn fields(format: &Format) -> Fields {
+    let field = |value: &Value| match value {
+        Value::String(text) if text == "$request_body" => Field::RequestBody,
+        Value::String(text) if text == "$resp_body" => Field::ResponseBody,
+        Value::String(text) => Field::Text(Template::new(text)),
+        Value::Object(inner) => Field::Object(fields(inner)),
+        value => Field::Constant(value.clone()),
+    };
+    format.iter().map(|(name, value)| (name.clone(), field(value))).collect()
+}
+
+fn filled(fields: &Fields, vars: &Vars<'_>, bodies: &Bodies) -> Map<String, Value> {
+    let value = |field: &Field| {
+        Some(match field {
+            Field::Text(template) => Value::String(vars.fill(template).0),
+            Field::Constant(value) => value.clone(),
+            Field::Object(fields) => Value::Object(filled(fields, vars, bodies)),
+            Field::RequestBody => bodies.request.clone()?.into(),
+            Field::ResponseBody => bodies.response.clone()?.into(),
+        })
+    };
+    fields.iter().filter_map(|(name, field)| Some((name.clone(), value(field)?))).collect()
+}
+
+fn has(fields: &Fields, wanted: fn(&Field) -> bool) -> bool {
+    fields.iter().any(|(_, field)| match field {
+        Field::Object(inner) => has(inner, wanted),
+        field => wanted(field),
+    })
 }
 
 impl Form {
-    /// The form that the plugin's use says, or its metadata, or none.
-    pub(super) fn of(
-        own: Option<&BTreeMap<String, Value>>,
-        metadata: Option<&BTreeMap<String, Value>>,
-    ) -> Self {
-        let Some(fields) = own.or(metadata).filter(|fields| !fields.is_empty()) else { return Self::All };
-        let field = |value: &Value| match value.as_str() {
-            Some(text) => Field::Text(Template::new(text)),
-            None => Field::Constant(value.clone()),
-        };
-        Self::Fields(fields.iter().map(|(name, value)| (name.clone(), field(value))).collect())
+    /// With these fields, or with all that is known and some more.
+    pub(crate) fn of(format: Option<&Format>, extra: Option<&Format>) -> Self {
+        match format.filter(|format| !format.is_empty()) {
+            Some(format) => Self::Fields(fields(format)),
+            None => Self::All(extra.map(fields).unwrap_or_default()),
+        }
     }
 
-    /// The entry of a request.
-    pub(super) fn entry(&self, vars: &Vars<'_>) -> Value {
+    /// Only the fields themselves.
+    pub(crate) fn line(&self, vars: &Vars<'_>) -> Value {
+        Value::Object(filled(self.fields(), vars, &Bodies { request: None, response: None }))
+    }
+
+    fn fields(&self) -> &Fields {
         match self {
-            Self::All => all(vars),
+            Self::All(fields) | Self::Fields(fields) => fields,
+        }
+    }
+
+    /// Whether a field is the request's body.
+    pub(super) fn names_request_body(&self) -> bool {
+        has(self.fields(), |field| matches!(field, Field::RequestBody))
+    }
+
+    /// Whether a field is the response's body.
+    pub(super) fn names_response_body(&self) -> bool {
+        has(self.fields(), |field| matches!(field, Field::ResponseBody))
+    }
+
+    /// The entry of a request, with what there is of its bodies.
+    pub(super) fn entry(&self, vars: &Vars<'_>, request: Option<String>, response: Option<String>) -> Value {
+        let bodies = Bodies { request, response };
+        match self {
+            Self::All(extra) => {
+                let mut entry = all(vars, &bodies);
+                for (name, value) in filled(extra, vars, &bodies) {
+                    entry.entry(name).or_insert(value);
+                }
+                Value::Object(entry)
+            }
             Self::Fields(fields) => {
-                let value = |field: &Field| match field {
-                    Field::Text(template) => Value::String(vars.fill(template).0),
-                    Field::Constant(value) => value.clone(),
-                };
-                let mut entry: Map<String, Value> =
-                    fields.iter().map(|(name, field)| (name.clone(), value(field))).collect();
+                let mut entry = filled(fields, vars, &bodies);
                 about_route(vars, &mut entry);
                 Value::Object(entry)
             }
@@ -88,7 +149,7 @@ fn headers(map: &HeaderMap) -> Value {
     Value::Object(all)
 }
 
-fn all(vars: &Vars<'_>) -> Value {
+fn all(vars: &Vars<'_>, bodies: &Bodies) -> Map<String, Value> {
     let record = vars.record;
     let took = crate::clock::now_ns().saturating_sub(record.started_ns());
     let upstream = record.upstream_ns();
@@ -132,7 +193,12 @@ fn all(vars: &Vars<'_>) -> Value {
     if let Value::Object(rest) = rest {
         entry.extend(rest);
     }
-    Value::Object(entry)
+    for (part, body) in [("request", &bodies.request), ("response", &bodies.response)] {
+        if let (Some(Value::Object(part)), Some(body)) = (entry.get_mut(part), body) {
+            part.insert("body".to_owned(), body.clone().into());
+        }
+    }
+    entry
 }
 
 #[cfg(test)]

@@ -1,139 +1,86 @@
 //! `http-logger`: what is known of requests goes to a server, many at a time.
 
-use super::entry::Form;
-use super::outbound::{self, Place};
+use super::delivery::{Delivery, Queue};
+use super::logger::{self, Teller};
+use super::outbound::Place;
+use super::sinks::{self, Sink};
+use crate::plugins::Plugin;
 use crate::plugins::make::Scope;
 use crate::plugins::vars::Vars;
-use crate::plugins::{Phase, Phases, Plugin};
-use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http_body_util::Full;
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::time::{Instant, timeout, timeout_at};
-use towpath_resources::plugins::PluginMetadata;
 use towpath_resources::plugins::http_logger::{Concat, Config};
-
-/// Most entries that wait; further ones are dropped.
-const WAITING: usize = 16 * 1024;
 
 /// See the module.
 pub(in crate::plugins) struct HttpLogger {
-    form: Form,
-    entries: Arc<Entries>,
+    teller: Teller,
+    queue: Option<Queue<String>>,
 }
 
-/// Entries on their way to a thread that sends them; it ends with this.
-pub(in crate::plugins) struct Entries(Sender<String>);
-
-impl Entries {
-    fn open(config: Arc<Config>) -> Self {
-        let (entries, sent) = channel(WAITING);
-        let spawned = std::thread::Builder::new().name("towpath-gw-log".into()).spawn(move || {
-            let runtime =
-                Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default());
-            match runtime {
-                Ok(runtime) => runtime.block_on(run(&config, sent)),
-                Err(error) => tracing::error!(%error, "a collector of logs cannot start"),
-            }
-        });
-        if let Err(error) = spawned {
-            tracing::error!(%error, "a thread for a collector of logs cannot be started");
-        }
-        Self(entries)
-    }
-
-    /// Whether the entry could be taken.
-    fn take(&self, entry: String) -> bool {
-        self.0.try_send(entry).is_ok()
-    }
+struct Server {
+    name: String,
+    place: Place,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    verify: bool,
+    concat: Concat,
+    /// Messages have one entry.
+    single: bool,
 }
 
-/// Gathers entries and sends them, until there can be no more.
-async fn run(config: &Config, mut entries: Receiver<String>) {
-    let Some(place) = Place::read(&config.uri) else { return };
-    while let Some(first) = entries.recv().await {
-        let end = Instant::now() + Duration::from_secs(config.buffer_duration);
-        let mut batch = vec![first];
-        while batch.len() < config.batch_max_size {
-            let quiet = Instant::now() + Duration::from_secs(config.inactive_timeout);
-            match timeout_at(quiet.min(end), entries.recv()).await {
-                Ok(Some(entry)) => batch.push(entry),
-                Ok(None) | Err(_) => break,
-            }
-        }
-        for attempt in 0..=config.max_retry_count {
-            if attempt > 0 {
-                tokio::time::sleep(Duration::from_secs(config.retry_delay)).await;
-            }
-            match timeout(Duration::from_secs(config.timeout), post(config, &place, &batch)).await {
-                Ok(Ok(())) => break,
-                Ok(Err(error)) => tracing::warn!(uri = %config.uri, %error, "logs could not be sent"),
-                Err(_) => tracing::warn!(uri = %config.uri, "logs could not be sent in time"),
-            }
-        }
-    }
-}
+impl Sink for Server {
+    type Entry = String;
 
-async fn post(config: &Config, place: &Place, batch: &[String]) -> io::Result<()> {
-    let (kind, text) = match (config.concat_method, batch) {
-        (Concat::Json, [one]) if config.batch_max_size == 1 => ("application/json", one.clone()),
-        (Concat::Json, _) => ("application/json", format!("[{}]", batch.join(","))),
-        (Concat::NewLine, _) => ("text/plain", batch.join("\n")),
-    };
-    let mut request =
-        http::Request::post(place.target.as_str()).header(HOST, &place.authority).header(CONTENT_TYPE, kind);
-    if let Some(secret) = &config.auth_header {
-        request = request.header(AUTHORIZATION, secret);
+    fn name(&self) -> &str {
+        &self.name
     }
-    let request = request.body(Full::new(Bytes::from(text))).map_err(io::Error::other)?;
-    let answer = outbound::send(place, request, config.ssl_verify).await?;
-    if answer.status().as_u16() >= 400 {
-        return Err(io::Error::other(format!("the server answered {}", answer.status())));
+
+    async fn send(&mut self, batch: &[&String]) -> io::Result<()> {
+        let texts: Vec<&str> = batch.iter().map(|entry| entry.as_str()).collect();
+        let (kind, text) = match self.concat {
+            Concat::Json if self.single => ("application/json", texts.concat()),
+            Concat::Json => ("application/json", format!("[{}]", texts.join(","))),
+            Concat::NewLine => ("text/plain", texts.join("\n")),
+        };
+        sinks::post(&self.place, kind, &self.headers, self.verify, text).await
     }
-    Ok(())
 }
 
 impl HttpLogger {
     pub(in crate::plugins) fn new(config: &Arc<Config>, scope: &Scope<'_>) -> Self {
-        let metadata = match scope.plugins.metadata.get("http-logger") {
-            Some(PluginMetadata::HttpLogger(metadata)) => metadata.log_format.as_ref(),
-            _ => None,
-        };
-        let form = Form::of(config.log_format.as_ref(), metadata);
-        let name = format!("http-logger {} {config:?}", scope.from);
-        Self { form, entries: scope.plugins.states.get(&name, || Entries::open(config.clone())) }
+        let metadata = logger::metadata!(scope, "http-logger", HttpLogger);
+        let told = metadata.as_deref();
+        let secret = config.auth_header.as_ref().and_then(|secret| HeaderValue::from_str(secret).ok());
+        let headers = secret.map(|secret| (AUTHORIZATION, secret)).into_iter().collect();
+        let timeout = Duration::from_secs(config.timeout);
+        let batching =
+            logger::batching(&config.batch, timeout, told.and_then(|told| told.max_pending_entries));
+        let queue = Place::read(&config.uri).map(|place| {
+            let server = Server {
+                name: format!("http-logger of {}, {}", scope.from, place.authority),
+                place,
+                headers,
+                verify: config.ssl_verify,
+                concat: config.concat_method,
+                single: config.batch.batch_max_size == 1,
+            };
+            Delivery::of(&scope.plugins.states).queue(server, batching)
+        });
+        let format = told.and_then(|told| told.log_format.as_ref());
+        let extra = told.and_then(|told| told.log_format_extra.as_ref());
+        Self { teller: Teller::new(&config.told, format, extra), queue }
     }
 }
 
 impl Plugin for HttpLogger {
-    fn phases(&self) -> Phases {
-        Phases::of([Phase::Log])
-    }
+    logger::watches!();
 
     fn log(&self, vars: &Vars<'_>) {
-        if !self.entries.take(self.form.entry(vars).to_string()) {
+        let text = self.teller.entry(vars).to_string();
+        let bytes = text.len();
+        if !self.queue.as_ref().is_some_and(|queue| queue.put(text, bytes)) {
             vars.record.conn.worker.metrics.plugin_log_dropped.add(1);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_finds_no_room_is_told() {
-        let (entries, mut taken) = channel(1);
-        let entries = Entries(entries);
-        assert!(entries.take("1".into()));
-        assert!(!entries.take("2".into()));
-        assert_eq!(taken.try_recv().unwrap(), "1");
-        assert!(entries.take("3".into()));
-        drop(taken);
-        assert!(!entries.take("4".into()));
     }
 }

@@ -1,7 +1,7 @@
 //! `response-rewrite`: the client gets another status, other headers, another body.
 
 use super::headers::HeaderEdits;
-use super::substitute;
+use super::{compression, substitute};
 use crate::plugins::filter::{BodyFilter, Replace, Whole};
 use crate::plugins::{Phase, Phases, Plugin, Reply};
 use base64::Engine;
@@ -84,13 +84,17 @@ impl Plugin for ResponseRewrite {
         if self.vars.as_ref().is_some_and(|vars| !vars.holds(&reply.vars())) {
             return;
         }
-        let coded = reply.headers.contains_key(CONTENT_ENCODING);
+        let ours = compression::is_ours(reply.record);
+        let coded = reply.headers.contains_key(CONTENT_ENCODING) && !ours;
         if let Some(status) = self.status {
             *reply.status = status;
         }
         if self.body.is_some() || (!self.filters.is_empty() && !coded) {
-            for name in [CONTENT_LENGTH, CONTENT_ENCODING, LAST_MODIFIED, ETAG] {
+            for name in [CONTENT_LENGTH, LAST_MODIFIED, ETAG] {
                 reply.headers.remove(name);
+            }
+            if !ours {
+                reply.headers.remove(CONTENT_ENCODING);
             }
         }
         if let Some(edits) = &self.headers {
