@@ -1,5 +1,6 @@
 //! What is known of a client connection by all who work on it: its socket, its parser, its requests.
 
+use super::doze;
 use crate::deadline::Deadline;
 use crate::framing::Refusal;
 use crate::tls::Session;
@@ -135,5 +136,36 @@ impl Conn {
         if self.phase.get() == Phase::Streaming {
             self.deadline.set_in(self.idle_ms.get());
         }
+    }
+}
+
+impl Conn {
+    /// The bytes of a head begin to arrive.
+    pub(crate) fn head_begins(&self) {
+        if !self.head_begun.replace(true) {
+            self.deadline.set_in(self.worker.settings.timeouts.head_ms);
+        }
+    }
+
+    /// A request begins.
+    pub(crate) fn request_begins(&self) {
+        self.head_begun.set(false);
+        self.phase.set(Phase::Waiting);
+        self.deadline.clear();
+    }
+
+    /// It has ended.
+    pub(crate) fn request_ends(&self, asked_upgrade: bool) {
+        if asked_upgrade && self.switched.get().is_none() && self.tunnel.borrow().is_none() {
+            self.switched.set(Some(false));
+        }
+        if let Some(waker) = self.hold_waker.borrow_mut().take() {
+            waker.wake();
+        }
+        self.phase.set(Phase::Between);
+        self.deadline.clear();
+        let keep_ms = self.worker.settings.timeouts.keep_alive_ms;
+        self.doze_ms.set(keep_ms.saturating_sub(doze::AFTER_MS));
+        self.deadline.set_in(keep_ms.min(doze::AFTER_MS));
     }
 }

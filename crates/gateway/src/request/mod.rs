@@ -17,6 +17,7 @@ mod origin;
 pub(crate) mod present;
 pub(crate) mod record;
 pub(crate) mod reply;
+mod stored;
 pub(crate) mod view;
 
 use crate::client::conn::Conn;

@@ -6,8 +6,7 @@ use super::ids::RequestId;
 use super::origin;
 use super::present::{Of, Present};
 use crate::access_log::AccessLine;
-use crate::client::conn::{Conn, Phase};
-use crate::client::doze;
+use crate::client::conn::Conn;
 use crate::client::h2::StreamWatch;
 use crate::clock;
 use crate::deadline::Deadline;
@@ -497,34 +496,5 @@ impl Record {
                 complete: self.complete,
             })
         });
-    }
-}
-
-impl Conn {
-    /// The bytes of a head begin to arrive.
-    pub(crate) fn head_begins(&self) {
-        if !self.head_begun.replace(true) {
-            self.deadline.set_in(self.worker.settings.timeouts.head_ms);
-        }
-    }
-
-    fn request_begins(&self) {
-        self.head_begun.set(false);
-        self.phase.set(Phase::Waiting);
-        self.deadline.clear();
-    }
-
-    fn request_ends(&self, asked_upgrade: bool) {
-        if asked_upgrade && self.switched.get().is_none() && self.tunnel.borrow().is_none() {
-            self.switched.set(Some(false));
-        }
-        if let Some(waker) = self.hold_waker.borrow_mut().take() {
-            waker.wake();
-        }
-        self.phase.set(Phase::Between);
-        self.deadline.clear();
-        let keep_ms = self.worker.settings.timeouts.keep_alive_ms;
-        self.doze_ms.set(keep_ms.saturating_sub(doze::AFTER_MS));
-        self.deadline.set_in(keep_ms.min(doze::AFTER_MS));
     }
 }

@@ -2,8 +2,8 @@
 
 use super::error_reply;
 use super::record::Record;
+use super::stored::{FILE_IDLE_MS, Stored};
 use crate::buffer;
-use crate::cache::disk::FileBody;
 use crate::client::conn::{Phase, TunnelEnd};
 use crate::client::tunnel;
 use crate::plugins::exchange::{Given, UpstreamHead, Verdict};
@@ -37,12 +37,6 @@ pub(crate) enum ReplyBody {
     File(Box<Stored>),
 }
 
-/// A body from a file, and the request that ends with it.
-pub(crate) struct Stored {
-    body: Box<FileBody>,
-    record: Record,
-}
-
 /// A response that streams from an instance.
 pub(crate) struct Stream {
     source: Source,
@@ -61,9 +55,6 @@ enum Source {
 
 /// Longest body that is handed on in one piece with its head.
 const WHOLE_BYTES: usize = 16 * 1024;
-
-/// Longest silence of a client that takes a response from a file, milliseconds.
-const FILE_IDLE_MS: u64 = 60_000;
 
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static LANE_SERVED: HeaderName = HeaderName::from_static("towpath-lane-served");
@@ -447,25 +438,6 @@ impl Stream {
         self.broken = Some(error);
         cx.waker().wake_by_ref();
         Poll::Pending
-    }
-}
-
-impl Stored {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let Some(piece) = ready!(self.body.poll_next(cx)) else { return Poll::Ready(None) };
-        let piece = match piece {
-            Ok(piece) => piece,
-            Err(error) => {
-                tracing::warn!(%error, "a response in the cache is damaged");
-                return Poll::Ready(Some(Err(error)));
-            }
-        };
-        self.record.deadline.set_in(FILE_IDLE_MS);
-        self.record.bytes_out += piece.len() as u64;
-        if self.body.left() == 0 {
-            self.record.completes();
-        }
-        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 }
 
