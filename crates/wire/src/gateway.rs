@@ -110,13 +110,30 @@ pub struct SnapshotRequest {
     pub gateway: GatewayId,
     /// Cursor of the page before; `None` = from the start.
     pub cursor: Option<String>,
+    /// Highest epoch that it has obeyed, in deltas or in the pages before: it takes nothing of a lower one. 0 = none.
+    #[serde(default, skip_serializing_if = "is_unsaid")]
+    pub epoch: u64,
+    /// Revision that is at least wanted: what it serves, and what the pages before were read at.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub at_least: Revision,
 }
 
-/// A page of the table. Items of later pages may be newer than the first page's revision; deltas since that revision
-/// are applied on top and are idempotent.
+fn is_unsaid(epoch: &u64) -> bool {
+    *epoch == 0
+}
+
+fn is_none(revision: &Revision) -> bool {
+    revision.0 == 0
+}
+
+/// A page of the table. Pages may be of different revisions: together they are at the lowest of them. Deltas since that
+/// revision are applied on top and are idempotent. Pages of different epochs do not mix: start again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SnapshotPage {
-    /// Revision at which this page was read; the first page's counts.
+    /// Epoch of the sender's ownership; 0 = a sender of an earlier version, which does not say.
+    #[serde(default, skip_serializing_if = "is_unsaid")]
+    pub epoch: u64,
+    /// Revision at which this page was read.
     pub revision: Revision,
     /// Items.
     pub items: Vec<Item>,

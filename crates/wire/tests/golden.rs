@@ -319,11 +319,13 @@ fn items() -> Vec<Item> {
 
 #[test]
 fn gateway_messages() {
-    check("gateway.snapshot_request", &SnapshotRequest { gateway: gateway(), cursor: None });
-    check(
-        "gateway.snapshot_page",
-        &SnapshotPage { revision: Revision(12), items: items(), next: Some("x".into()) },
-    );
+    let request = |epoch, at_least| SnapshotRequest { gateway: gateway(), cursor: None, epoch, at_least };
+    let page = |epoch| SnapshotPage { epoch, revision: Revision(12), items: items(), next: Some("x".into()) };
+    check("gateway.snapshot_request.epoch", &request(7, Revision(11)));
+    check("gateway.snapshot_page.epoch", &page(7));
+    // Of a build before there were epochs in them.
+    check("gateway.snapshot_request", &request(0, Revision(0)));
+    check("gateway.snapshot_page", &page(0));
     let delete = vec![
         ItemKey::Route("shop.localhost/".into()),
         ItemKey::App(app()),

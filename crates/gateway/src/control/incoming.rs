@@ -1,5 +1,6 @@
 //! Items as they come: one that this build cannot read spoils nothing but itself.
 
+use super::fetch::Stand;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use towpath_route::route_key;
@@ -90,7 +91,7 @@ impl From<GatewayDelta> for Delta {
 
 /// A page of a snapshot.
 pub(crate) struct Page {
-    pub(crate) revision: Revision,
+    pub(crate) stand: Stand,
     pub(crate) items: Items,
     pub(crate) next: Option<String>,
 }
@@ -98,6 +99,8 @@ pub(crate) struct Page {
 /// [`SnapshotPage`] with its items still closed.
 #[derive(Serialize, Deserialize)]
 struct RawPage {
+    #[serde(default)]
+    epoch: u64,
     revision: Revision,
     items: Vec<Box<RawValue>>,
     next: Option<String>,
@@ -126,7 +129,8 @@ impl WireMessage for RawDelta {
 /// The page in a payload.
 pub(crate) fn read_page(payload: &[u8]) -> Result<Page, DecodeError> {
     let page: RawPage = decode(payload)?;
-    Ok(Page { revision: page.revision, items: Items::read(page.items), next: page.next })
+    let stand = Stand { epoch: page.epoch, revision: page.revision };
+    Ok(Page { stand, items: Items::read(page.items), next: page.next })
 }
 
 /// The delta in a payload. The end of something whose kind is not known here needs nothing: it never was here.

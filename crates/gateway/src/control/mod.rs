@@ -365,7 +365,8 @@ impl Control {
         if self.feed.begin_loading() {
             let pace = if self.state.is_loaded() { fetch::CALM } else { fetch::HURRIED };
             let who = (self.identity.gateway, self.keys.first_asker());
-            let fetching = fetch::run(self.bus.clone(), who, pace, loaded.clone());
+            let known = self.state.stand();
+            let fetching = fetch::run(self.bus.clone(), who, known, pace, loaded.clone());
             let vital = self.vital.clone();
             tokio::task::spawn_local(async move {
                 vital.watch_passing("the loader of the routing table", fetching).await;
@@ -380,11 +381,12 @@ impl Control {
         self.changed = true;
     }
 
-    fn take_snapshot(&mut self, (revision, items, keys): fetch::Loaded) {
+    fn take_snapshot(&mut self, (stand, items, keys): fetch::Loaded) {
         if let Some(keys) = keys {
             self.take_keys(Ok(keys));
         }
-        self.state.apply_snapshot(revision, items);
+        self.state.obey(stand.epoch);
+        self.state.apply_snapshot(stand.revision, items);
         (self.changed, self.dirty) = (true, true);
         self.feed.loaded(&mut self.state, clock::now_ms(), fastrand::u64(..));
     }

@@ -1,6 +1,7 @@
 //! What the gateway knows: hard state from managers, soft state from cells, and the table compiled of both. No I/O and no
 //! clock in here: what happens and when are arguments.
 
+use super::fetch::Stand;
 use super::incoming::{Delta, Items, Unreadable};
 use super::resources::Arrived;
 use super::snapshot_file::Snapshot;
@@ -91,6 +92,16 @@ impl State {
     /// Revision of the hard state.
     pub(crate) fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// How far the hard state is.
+    pub(crate) fn stand(&self) -> Stand {
+        Stand { epoch: self.epoch, revision: self.revision }
+    }
+
+    /// Takes over the epoch of a snapshot: what is told of a lower one counts no more.
+    pub(crate) fn obey(&mut self, epoch: u64) {
+        self.epoch = self.epoch.max(epoch);
     }
 
     /// Whether there is a routing table at all, an empty one included.

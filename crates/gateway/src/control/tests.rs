@@ -102,7 +102,7 @@ fn an_item_that_cannot_be_read_costs_nobody_but_itself() {
     let mut state = State::new(Place::default());
     state.apply_snapshot(Revision(1), items(&["shop"]));
     let page = raw("a text where a name belongs");
-    state.apply_snapshot(page.revision, page.items);
+    state.apply_snapshot(page.stand.revision, page.items);
     state.commit(1);
     assert!(state.table().find(b"blog.localhost", b"/").is_some(), "the rest is served");
     assert!(state.table().find(b"shop.localhost", b"/").is_some(), "its older version is served");

@@ -49,6 +49,7 @@ impl Others {
                 count.fetch_add(u64::from(at == 0), Ordering::SeqCst);
                 let next = (at + 1 < items.len()).then(|| (at + 1).to_string());
                 let page = SnapshotPage {
+                    epoch: 0,
                     revision: Revision(revision + at as u64),
                     items: vec![items[at].clone()],
                     next,
@@ -354,7 +355,7 @@ async fn a_busy_neighbour_costs_nobody_a_second_snapshot() {
     let answering = others.bus.clone();
     let answers = tokio::spawn(async move {
         loop {
-            let page = SnapshotPage { revision: Revision(5), items: items(&world), next: None };
+            let page = SnapshotPage { epoch: 0, revision: Revision(5), items: items(&world), next: None };
             answering.publish(&question.reply.unwrap(), Bytes::from(encode(&page))).await.unwrap();
             question = asked.next().await.unwrap();
         }

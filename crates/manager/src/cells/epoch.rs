@@ -1,4 +1,4 @@
-//! Cells that have obeyed a higher epoch than the store knows.
+//! Cells (and gateways) that have obeyed a higher epoch than the store knows.
 //!
 //! A store that was set back or made anew, on a clock that was set back as well, gives out epochs that cells have seen
 //! before, and a cell obeys nothing of a lower one than it has seen. So the store's epoch is raised above the cell's. It is
@@ -9,7 +9,7 @@ use towpath_store::StoreError;
 
 /// Brings this manager's epoch to at least what a cell has obeyed; `false` = that cannot be done now, and an answer would
 /// not be obeyed.
-pub(super) async fn reach(core: &Core, obeyed: u64) -> bool {
+pub(crate) async fn reach(core: &Core, obeyed: u64) -> bool {
     if obeyed <= core.epoch() {
         return true;
     }

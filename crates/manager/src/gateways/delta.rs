@@ -107,8 +107,9 @@ impl Teller {
 
     /// Whoever is behind has missed something and asks for a snapshot.
     async fn tell_gap(&mut self, core: &Core) {
+        // A store that was set back takes both back with it.
         self.told = core.cache.revision();
-        self.seen = self.seen.max(self.told);
+        self.seen = self.told;
         let delta = self.delta(core, self.told);
         self.send(core, delta).await;
     }

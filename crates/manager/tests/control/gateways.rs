@@ -1,12 +1,16 @@
 //! The routing table's way to gateways.
 
-use crate::fleet::{Fleet, SOON, app, until};
+use crate::fleet::{FaultyStore, Fleet, SOON, app, settings, until};
 use serde_json::json;
+use std::time::Duration;
+use towpath_bus::{Bus, MemoryBus};
+use towpath_manager::Manager;
 use towpath_manager::core::keys;
 use towpath_store::{Expect, Write};
 use towpath_types::spec::RouteSpec;
-use towpath_types::{LaneName, SpaceRef};
-use towpath_wire::gateway::{Item, ItemKey};
+use towpath_types::{GatewayId, LaneName, Revision, SpaceRef};
+use towpath_wire::gateway::{Item, ItemKey, SnapshotPage, SnapshotRequest};
+use towpath_wire::{decode, encode, subject};
 
 fn route(host: &str, name: &str) -> RouteSpec {
     RouteSpec {
@@ -95,4 +99,71 @@ async fn a_table_of_many_routes_comes_in_pages_and_a_dead_gateway_is_not_waited_
     fleet.put(keys::token_key("x"), json!({"hash": crate::fleet::release(1), "role": "viewer"})).await;
     let revision = fleet.core().cache.revision();
     assert!(fleet.core().wait_revision_served(revision, SOON).await);
+}
+
+/// A page, if anybody answers.
+async fn ask(bus: &MemoryBus, epoch: u64) -> Option<SnapshotPage> {
+    let gateway = GatewayId::mint(1, [9; 10]);
+    let request = SnapshotRequest { gateway, cursor: None, epoch, at_least: Revision(0) };
+    let patience = Duration::from_secs(4);
+    let answer = bus.request(subject::GATEWAY_SNAPSHOT, encode(&request).into(), patience).await.ok()?;
+    Some(decode(&answer).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_that_may_have_missed_something_tells_no_gateway_the_table() {
+    let fleet = Fleet::start().await;
+    fleet.put(keys::route_key("old.example", "/"), json!(route("old.example", "shop"))).await;
+    let (dir, store) = (tempfile::tempdir().unwrap(), FaultyStore::new(fleet.store.clone()));
+    let second = Manager::start(settings(dir.path()), store.clone(), fleet.bus()).await.unwrap();
+    let both = |core: &towpath_manager::core::Core| core.ownership.ring().members().len() == 2;
+    until("both know both", || both(fleet.core()) && both(second.core())).await;
+    assert!(second.core().wait_cache(fleet.core().cache.revision(), SOON).await);
+    let epoch = ask(&fleet.bus, 0).await.unwrap().epoch;
+    assert_eq!(epoch, fleet.core().epoch());
+
+    // Cut off from the store, evicted, and still on the bus.
+    store.set_down(true);
+    fleet.store.evict_silent(0).await.unwrap();
+    until("the first is a member again", || fleet.core().epoch() > epoch && fleet.core().fence().is_some())
+        .await;
+    let delete = Write::Delete { key: keys::route_key("old.example", "/"), expect: Expect::Present };
+    let deleted = fleet.core().commit(vec![delete]).await.unwrap().revision;
+    until("the second hears that there is more", || {
+        let members = second.core().members.all();
+        let mut reports = members.values().filter_map(|member| member.report.as_ref());
+        reports.any(|(report, _)| report.revision >= deleted)
+    })
+    .await;
+    let old = ItemKey::Route("old.example/".into());
+    let mut answers = 0;
+    for _ in 0..6 {
+        let Some(page) = ask(&fleet.bus, 0).await else { continue };
+        answers += 1;
+        assert!(page.revision >= deleted, "{} of {deleted}", page.revision);
+        assert!(page.epoch > epoch);
+        let has_old = |item: &Item| matches!(item, Item::Route(route) if route.host == "old.example");
+        assert!(!page.items.iter().any(has_old), "{old} is there no more");
+    }
+    assert!(answers > 0, "the first answers");
+
+    // A gateway that has obeyed a higher epoch than the store has given out is won back.
+    second.stop().await;
+    let page = ask(&fleet.bus, fleet.core().epoch() + 1_000_000).await.unwrap();
+    assert!(page.epoch > epoch + 1_000_000 && fleet.store.epoch().await.unwrap() == page.epoch);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_store_the_table_that_is_known_is_told() {
+    let (dir, bus) = (tempfile::tempdir().unwrap(), MemoryBus::new());
+    let store = FaultyStore::new(std::sync::Arc::new(
+        towpath_store::SqliteStore::open(&dir.path().join("store.db")).await.unwrap(),
+    ));
+    let manager =
+        Manager::start(settings(dir.path()), store.clone(), std::sync::Arc::new(bus.clone())).await.unwrap();
+    let known = ask(&bus, 0).await.unwrap();
+    store.set_down(true);
+    until("it is noticed", || !manager.core().store_is_up()).await;
+    assert_eq!(ask(&bus, known.epoch).await, Some(known));
+    manager.stop().await;
 }

@@ -110,6 +110,23 @@ async fn is_served(cluster: &Cluster, assigned: &BTreeSet<InstanceId>) -> Result
             return Err(format!("{name} is at {} instead of {newest}", gateway.revision()));
         }
     }
+    let manager = cluster.managers.iter().find_map(|manager| manager.core());
+    let table = manager.ok_or("no manager has started")?.cache.routing_items(None, usize::MAX);
+    for gateway in &cluster.gateways {
+        let items = gateway.items();
+        let wrong = table.iter().find(|(key, item)| items.get(key) != Some(&**item));
+        if let Some((key, _)) = wrong {
+            return Err(format!("{} has another {key} than there is", gateway.gate.name));
+        }
+        if items.len() != table.len() {
+            return Err(format!(
+                "{} has {} items instead of {}",
+                gateway.gate.name,
+                items.len(),
+                table.len()
+            ));
+        }
+    }
     Ok(())
 }
 

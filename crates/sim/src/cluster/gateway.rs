@@ -1,4 +1,4 @@
-//! A gateway without traffic: it follows cells and managers, and reports how far it has heard.
+//! A gateway without traffic: it follows cells and managers, keeps their table, and reports how far it has heard.
 
 use super::link::Link;
 use super::world::{Gate, World};
@@ -9,13 +9,18 @@ use tokio::time::Instant;
 use towpath_bus::{Bus, MemoryBus};
 use towpath_types::{CellId, GatewayId, Incarnation, InstanceId, Place, Revision};
 use towpath_wire::cell::CellAnnounce;
-use towpath_wire::gateway::{GatewayDelta, GatewayReport, Heard, SnapshotPage, SnapshotRequest};
+use towpath_wire::gateway::{
+    GatewayDelta, GatewayReport, Heard, Item, ItemKey, SnapshotPage, SnapshotRequest,
+};
 use towpath_wire::{decode, encode, subject};
 
 /// Silence after which a cell's endpoints are dropped.
 const EXPIRY: Duration = Duration::from_secs(10);
 /// Between two reports.
 const REPORT: Duration = Duration::from_secs(2);
+
+/// The table.
+pub(super) type Items = BTreeMap<ItemKey, Item>;
 
 /// One gateway.
 pub(super) struct SimGateway {
@@ -27,6 +32,7 @@ struct State {
     id: GatewayId,
     revision: Revision,
     epoch: u64,
+    items: Items,
     cells: BTreeMap<CellId, Known>,
     world: Arc<World>,
 }
@@ -46,8 +52,14 @@ impl SimGateway {
     pub(super) fn start(world: &Arc<World>, bus: &MemoryBus) -> Self {
         let id = GatewayId::mint(1, world.bytes());
         let gate = Gate::new(format!("gateway {}", id.short()));
-        let state =
-            State { id, revision: Revision(0), epoch: 0, cells: BTreeMap::new(), world: world.clone() };
+        let state = State {
+            id,
+            revision: Revision(0),
+            epoch: 0,
+            items: Items::new(),
+            cells: BTreeMap::new(),
+            world: world.clone(),
+        };
         let state = Arc::new(Mutex::new(state));
         let link = Link::new(world.clone(), gate.clone(), bus.clone());
         tokio::spawn(run(link, gate.clone(), state.clone()));
@@ -61,6 +73,11 @@ impl SimGateway {
             state.cells.values().flat_map(|known| known.serving.iter().copied()).collect();
         all.sort_unstable();
         all
+    }
+
+    /// Its table.
+    pub(super) fn items(&self) -> Items {
+        lock(&self.state).items.clone()
     }
 
     /// Revision of its table.
@@ -105,18 +122,33 @@ async fn run(link: Link, gate: Arc<Gate>, state: Arc<Mutex<State>>) {
 }
 
 async fn snapshot(bus: &Link, gateway: GatewayId, state: &Mutex<State>) {
-    let (mut cursor, mut first) = (None, None);
+    let (mut cursor, mut epoch, mut at) = (None, lock(state).epoch, Revision(u64::MAX));
+    let (mut items, mut first) = (Items::new(), true);
     loop {
-        let request = SnapshotRequest { gateway, cursor };
+        let request = SnapshotRequest { gateway, cursor, epoch, at_least: lock(state).revision };
+        let is_first = std::mem::take(&mut first);
         let asked = bus.request(subject::GATEWAY_SNAPSHOT, encode(&request).into(), Duration::from_secs(2));
         let Ok(answer) = asked.await else { return };
         let Ok(page) = decode::<SnapshotPage>(&answer) else { return };
-        let revision = *first.get_or_insert(page.revision);
-        cursor = page.next;
-        if cursor.is_none() {
-            lock(state).reach(revision);
+        // Pages of different epochs do not mix.
+        if page.epoch < epoch || (!is_first && page.epoch != epoch) {
             return;
         }
+        (epoch, at) = (page.epoch, at.min(page.revision));
+        items.extend(page.items.into_iter().map(|item| (key_of(&item), item)));
+        cursor = page.next;
+        if cursor.is_none() {
+            return lock(state).replace(epoch, at, items);
+        }
+    }
+}
+
+fn key_of(item: &Item) -> ItemKey {
+    match item {
+        Item::Route(route) => ItemKey::Route(format!("{}{}", route.host, route.path)),
+        Item::App { app, .. } => ItemKey::App(app.clone()),
+        Item::Space { space, .. } => ItemKey::Space(space.clone()),
+        Item::Resource { resource, id, .. } => ItemKey::Resource { kind: resource.clone(), id: id.clone() },
     }
 }
 
@@ -147,8 +179,26 @@ impl State {
         if delta.from > self.revision {
             return false;
         }
+        if delta.to <= self.revision {
+            return true;
+        }
+        for key in &delta.delete {
+            self.items.remove(key);
+        }
+        self.items.extend(delta.put.iter().map(|item| (key_of(item), item.clone())));
         self.reach(self.revision.max(delta.to));
         true
+    }
+
+    /// Takes over a table.
+    fn replace(&mut self, epoch: u64, revision: Revision, items: Items) {
+        if epoch < self.epoch || revision < self.revision {
+            return self
+                .world
+                .note(format_args!("a gateway was offered {revision}, it has {}", self.revision));
+        }
+        (self.epoch, self.items) = (epoch, items);
+        self.reach(revision);
     }
 
     fn reach(&mut self, revision: Revision) {

@@ -166,14 +166,14 @@ fn key_of(item: &Item) -> ItemKey {
 
 async fn snapshot(bus: &dyn Bus, gateway: GatewayId, state: &Mutex<State>) {
     let mut items = BTreeMap::new();
-    let (mut cursor, mut first) = (None, None);
+    let (mut cursor, mut epoch, mut at) = (None, 0, Revision(u64::MAX));
     loop {
-        let request = SnapshotRequest { gateway, cursor };
+        let request = SnapshotRequest { gateway, cursor, epoch, at_least: Revision(0) };
         let answer =
             bus.request(subject::GATEWAY_SNAPSHOT, encode(&request).into(), Duration::from_secs(2)).await;
         let Ok(answer) = answer else { return };
         let page: SnapshotPage = decode(&answer).unwrap();
-        first.get_or_insert(page.revision);
+        (epoch, at) = (page.epoch, at.min(page.revision));
         items.extend(page.items.into_iter().map(|item| (key_of(&item), item)));
         cursor = page.next;
         if cursor.is_none() {
@@ -183,7 +183,7 @@ async fn snapshot(bus: &dyn Bus, gateway: GatewayId, state: &Mutex<State>) {
     let mut state = state.lock().unwrap();
     state.snapshots += 1;
     state.items = items;
-    state.revision = first.unwrap();
+    state.revision = at;
 }
 
 fn report(gateway: GatewayId, state: &State) -> GatewayReport {
