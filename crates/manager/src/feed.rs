@@ -17,6 +17,8 @@ const PAGE: usize = 1_000;
 const STEP: usize = 1_000;
 /// A look at the feed even when nothing was told: a watch that died silently costs no more than this.
 const HEARTBEAT: Duration = Duration::from_secs(2);
+/// Pause before the next look when there was nothing although something was told.
+const EMPTY: Duration = Duration::from_millis(200);
 /// First and longest pause after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -39,19 +41,25 @@ pub(crate) async fn wait_loaded(core: &Core) {
 
 async fn run(core: &Core, mailboxes: &Mailboxes) {
     let mut pause = BACKOFF.0;
-    let mut loaded = false;
+    let mut at: Option<u64> = None;
     loop {
-        let result = if loaded { follow(core, mailboxes).await } else { load(core, mailboxes).await };
+        let wanted = core.reloads.wanted();
+        let result = match &mut at {
+            Some(stamp) if core.reloads.is_done(wanted) => follow(core, mailboxes, stamp).await,
+            at => load(core, mailboxes).await.map(|stamp| *at = Some(stamp)),
+        };
         match result {
             Ok(()) => {
-                loaded = true;
                 pause = BACKOFF.0;
                 core.store_seen(true);
                 core.set_cache_loaded();
+                core.reloads.done(wanted);
             }
             Err(StoreError::Compacted { after, oldest }) => {
-                tracing::warn!(%after, %oldest, "the feed does not reach back far enough; loading everything");
-                loaded = false;
+                tracing::warn!(%after, %oldest, "the feed does not reach back to what is known; loading everything");
+                if at.take().is_some() && oldest.0 <= after.0.saturating_add(1) {
+                    raise_epoch(core).await;
+                }
             }
             Err(error) => {
                 core.store_seen(!matches!(error, StoreError::Unavailable { .. }));
@@ -63,14 +71,31 @@ async fn run(core: &Core, mailboxes: &Mailboxes) {
     }
 }
 
-/// Lists everything. Pages may be of different revisions; changes since the first one's are read again.
-async fn load(core: &Core, mailboxes: &Mailboxes) -> Result<(), StoreError> {
+/// The store was set back: gateways and cells have obeyed revisions that it has not, or has with other content. Of a higher
+/// epoch they take lower revisions.
+async fn raise_epoch(core: &Core) {
+    let Some(fence) = core.fence() else { return };
+    match core.store.raise_epoch(fence, core.epoch()).await {
+        Ok(epoch) => {
+            tracing::warn!(epoch, "the store was set back: its epoch is raised above all that was told before");
+            core.raise_epoch(epoch);
+        }
+        // Who is no member any more joins anew, which raises it.
+        Err(error) => tracing::warn!(%error, "the epoch could not be raised"),
+    }
+}
+
+/// Lists everything, and gives the stamp of the revision before. Pages may be of different revisions; changes since that
+/// one are read again.
+async fn load(core: &Core, mailboxes: &Mailboxes) -> Result<u64, StoreError> {
     let mut records = Vec::new();
-    let mut first = None;
+    // Before anything is listed: so what was listed in the life of another store is noticed by the next look.
+    let newest = core.store.revision().await?;
+    let begin = core.store.changes_since(newest, 0, 1).await?;
+    let first = begin.changes.last().map_or(newest, |change| change.revision);
     let mut query = Query { limit: PAGE, ..Query::default() };
     loop {
         let page = core.store.list(&query).await?;
-        first.get_or_insert(page.revision);
         query.after = page.records.last().map(|record| record.key.clone());
         // The audit log is not kept in memory, and its kind is the last.
         let is_audit = |last: &Key| last.kind == Kind::Audit;
@@ -80,28 +105,39 @@ async fn load(core: &Core, mailboxes: &Mailboxes) -> Result<(), StoreError> {
             break;
         }
     }
-    let step = core.cache.load(records, first.unwrap_or_default());
+    let step = core.cache.load(records, first);
     tell(core, mailboxes, step);
     mailboxes.activate_all(core);
-    Ok(())
+    Ok(begin.stamp)
 }
 
-/// Waits for news, or for the heartbeat, and applies what there is.
-async fn follow(core: &Core, mailboxes: &Mailboxes) -> Result<(), StoreError> {
+/// Waits for news, or for the heartbeat, and applies what there is. `stamp` is that of the cache's revision.
+async fn follow(core: &Core, mailboxes: &Mailboxes, stamp: &mut u64) -> Result<(), StoreError> {
     let mut watch = core.store.watch();
     let at = core.cache.revision();
-    let news = async { watch.wait_for(|revision| *revision > at).await.is_ok() };
-    if tokio::time::timeout(HEARTBEAT, news).await == Ok(false) {
+    let news = async {
+        tokio::select! {
+            told = watch.wait_for(|revision| *revision > at) => told.is_ok(),
+            () = core.reloads.asked() => true,
+        }
+    };
+    let news = tokio::time::timeout(HEARTBEAT, news).await;
+    if news == Ok(false) {
         // The watch is closed: fall back to looking now and then.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(EMPTY).await;
     }
     loop {
         let after = core.cache.revision();
-        let changes = core.store.changes(after, STEP).await?;
-        if changes.is_empty() {
+        let feed = core.store.changes_since(after, *stamp, STEP).await?;
+        *stamp = feed.stamp;
+        if feed.changes.is_empty() {
+            if news == Ok(true) && after == at {
+                // The watch promises what is not there: asking again at once would go on for as long as it does.
+                tokio::time::sleep(EMPTY).await;
+            }
             return Ok(());
         }
-        let step = core.cache.apply_for(changes, crate::gateways::tells(core));
+        let step = core.cache.apply_for(feed.changes, crate::gateways::tells(core));
         let progressed = step.to > after;
         tell(core, mailboxes, step);
         if !progressed {

@@ -75,10 +75,16 @@ impl Member {
     async fn run(mut self, told: oneshot::Sender<()>) {
         let mut told = Some(told);
         let mut pause = BACKOFF.0;
+        let mut was_member = false;
         loop {
+            // Who was silent for so long may have missed that the store is another one.
+            if std::mem::take(&mut was_member) {
+                self.core.reload().await;
+            }
             match join(&self.core, &mut self.identity).await {
                 Ok(fence) => {
                     pause = BACKOFF.0;
+                    was_member = true;
                     if let Some(told) = told.take() {
                         let _ = told.send(());
                     }

@@ -19,7 +19,7 @@ mod memory;
 mod postgres;
 mod sqlite;
 
-pub use memory::MemoryStore;
+pub use memory::{Backup, MemoryStore};
 pub use postgres::{PostgresConfig, PostgresStore};
 pub use sqlite::{SqliteOptions, SqliteStore};
 
@@ -220,6 +220,15 @@ pub struct Change {
     pub record: Option<Record>,
 }
 
+/// A part of the change feed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Feed {
+    /// The changes, oldest first.
+    pub changes: Vec<Change>,
+    /// Stamp of the last change's revision; of the one that was asked for when there are none. 0 = not known.
+    pub stamp: u64,
+}
+
 /// A manager's row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ManagerRow {
@@ -258,9 +267,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Changes after a revision, oldest first, whole revisions only, about `limit` of them (0 = all). `Compacted` also
     /// when `after` is ahead of the store, as after a restore from a backup: what the caller has seen is not there.
-    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError>;
+    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
+        Ok(self.changes_since(after, 0, limit).await?.changes)
+    }
 
-    /// Follows the newest revision that [`Store::changes`] can deliver.
+    /// Like [`Store::changes`], for who has read up to `after` already and was given its `stamp`. A store that was set back (a
+    /// standby that was behind took over, a backup was restored) and has made other changes since has the same revisions with
+    /// other content: then the stamp is another one, and the answer is `Compacted`. 0 = the reader has none.
+    async fn changes_since(&self, after: Revision, stamp: u64, limit: usize) -> Result<Feed, StoreError>;
+
+    /// Follows the newest revision that [`Store::changes`] can deliver. It goes back when the store was set back.
     fn watch(&self) -> tokio::sync::watch::Receiver<Revision>;
 
     /// Makes or replaces the manager's row. Fails with `Fenced` if a newer incarnation is registered.

@@ -3,9 +3,10 @@
 
 use crate::decide::{self, Stand, View};
 use crate::document::{self, Remembered};
-use crate::{Change, Commit, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction};
+use crate::{Change, Commit, Feed, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction};
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -22,9 +23,11 @@ pub struct MemoryStore {
     keep_revisions: u64,
     start: Instant,
     start_ms: u64,
+    /// How often it was set back.
+    lives: AtomicU64,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct State {
     records: BTreeMap<Key, Record>,
     ids: HashSet<String>,
@@ -36,6 +39,10 @@ struct State {
     epoch: u64,
 }
 
+/// What a store held at some moment.
+pub struct Backup(State);
+
+#[derive(Clone)]
 struct Row {
     incarnation: Incarnation,
     address: String,
@@ -56,7 +63,21 @@ impl MemoryStore {
             keep_revisions,
             start: Instant::now(),
             start_ms: now_ms,
+            lives: AtomicU64::new(0),
         }
+    }
+
+    /// What it holds now.
+    pub fn back_up(&self) -> Backup {
+        Backup(self.state().clone())
+    }
+
+    /// Sets it back, as a standby does that was behind and takes over.
+    pub fn restore(&self, backup: &Backup) {
+        let mut state = self.state();
+        *state = backup.0.clone();
+        self.lives.fetch_add(1, Ordering::Relaxed);
+        self.revisions.send_replace(state.revision);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -189,9 +210,11 @@ impl Store for MemoryStore {
         self.state().answered(idempotency, self.clock_ms())
     }
 
-    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
+    async fn changes_since(&self, after: Revision, stamp: u64, limit: usize) -> Result<Feed, StoreError> {
         let state = self.state();
-        if after.0 < state.compacted || after > state.revision {
+        let own = self.lives.load(Ordering::Relaxed) + 1;
+        let is_other = stamp != 0 && stamp != own;
+        if is_other || after.0 < state.compacted || after > state.revision {
             return Err(StoreError::Compacted { after, oldest: Revision(state.compacted + 1) });
         }
         let first = state.feed.partition_point(|(revision, _)| *revision <= after);
@@ -205,7 +228,7 @@ impl Store for MemoryStore {
             let record = told.and_then(|key| state.records.get(key)).cloned();
             changes.push(Change { revision: *revision, key: key.clone(), record });
         }
-        Ok(changes)
+        Ok(Feed { changes, stamp: own })
     }
 
     fn watch(&self) -> watch::Receiver<Revision> {

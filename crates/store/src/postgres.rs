@@ -11,7 +11,7 @@ mod transaction;
 mod writer;
 
 use crate::document::{self, Remembered};
-use crate::{Change, Commit, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction};
+use crate::{Commit, Feed, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction};
 use async_trait::async_trait;
 use link::{Link, Pool};
 use rows::{Columns, bigint};
@@ -120,8 +120,8 @@ impl Store for PostgresStore {
         Remembered::read(revision, records)?.answer(idempotency).map(Some)
     }
 
-    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
-        rows::changes(&self.pool, after, limit).await
+    async fn changes_since(&self, after: Revision, stamp: u64, limit: usize) -> Result<Feed, StoreError> {
+        rows::changes(&self.pool, after, stamp, limit).await
     }
 
     fn watch(&self) -> watch::Receiver<Revision> {

@@ -6,7 +6,7 @@ mod rows;
 mod schema;
 mod writer;
 
-use crate::{Change, Commit, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction};
+use crate::{Commit, Feed, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction};
 use async_trait::async_trait;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
@@ -58,6 +58,8 @@ pub struct SqliteStore {
     clock: Clock,
     watch: watch::Receiver<Revision>,
     batches: Arc<AtomicU64>,
+    /// Stamp of what this handle has read and written: a file is only replaced by another while nobody has it open.
+    life: u64,
 }
 
 impl SqliteStore {
@@ -95,7 +97,8 @@ impl SqliteStore {
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(READERS)),
         };
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), readers: Arc::new(readers), clock, watch, batches })
+        let (jobs, thread, readers) = (Some(jobs), Some(thread), Arc::new(readers));
+        Ok(Self { jobs, thread, readers, clock, watch, batches, life: fastrand::u64(1..) })
     }
 
     /// Has the writing thread do something, and waits until it is committed.
@@ -223,8 +226,13 @@ impl Store for SqliteStore {
         self.readers.read(move |connection| writer::answered(connection, &named, now_ms)).await
     }
 
-    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
-        self.readers.read(move |connection| rows::changes(connection, after, limit)).await
+    async fn changes_since(&self, after: Revision, stamp: u64, limit: usize) -> Result<Feed, StoreError> {
+        // Another handle's reader: what has become of the file meanwhile is not known.
+        if stamp != 0 && stamp != self.life {
+            return Err(StoreError::Compacted { after, oldest: after });
+        }
+        let changes = self.readers.read(move |connection| rows::changes(connection, after, limit)).await?;
+        Ok(Feed { changes, stamp: self.life })
     }
 
     fn watch(&self) -> watch::Receiver<Revision> {

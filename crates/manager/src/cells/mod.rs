@@ -1,6 +1,6 @@
 //! What cells ask of managers.
 
-mod epoch;
+pub(crate) mod epoch;
 mod secrets;
 mod stamp;
 pub(crate) mod sync;

@@ -17,6 +17,7 @@ pub mod ownership;
 pub mod placing;
 pub(crate) mod pokes;
 pub mod refusals;
+mod reload;
 mod routing_view;
 pub(crate) mod shares;
 pub mod soft;
@@ -96,6 +97,7 @@ pub struct Core {
     pub(crate) gate: gate::Gate,
     store_up: AtomicBool,
     barrier: barrier::Barrier,
+    pub(crate) reloads: reload::Reloads,
     steps: broadcast::Sender<Arc<cache::CacheStep>>,
     cache_loaded: watch::Sender<bool>,
     stopping: watch::Sender<bool>,
@@ -139,6 +141,7 @@ impl Core {
             gate: gate::Gate::default(),
             store_up: AtomicBool::new(true),
             barrier: barrier::Barrier::default(),
+            reloads: reload::Reloads::default(),
             steps: broadcast::channel(1024).0,
             cache_loaded: watch::Sender::new(false),
             stopping: watch::Sender::new(false),

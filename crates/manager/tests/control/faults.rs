@@ -7,8 +7,8 @@ use towpath_bus::BusState;
 use towpath_manager::core::keys;
 use towpath_manager::core::outcome::GroupOutcome;
 use towpath_manager::{CommitError, Manager};
-use towpath_store::{Fence, SqliteStore, StoreError};
-use towpath_types::{Kind, LaneName, SpaceRef};
+use towpath_store::{Expect, Fence, MemoryStore, Query, SqliteStore, Store, StoreError, Transaction, Write};
+use towpath_types::{Kind, LaneName, Revision, SpaceRef};
 
 /// What a count rises by in a while, and how many seconds that was: a busy machine wakes nobody in time.
 async fn rise(count: impl Fn() -> u64, during: Duration) -> (f64, f64) {
@@ -408,4 +408,67 @@ mod storm {
             assert_eq!(fleet.group(group).status.assignments.len(), 2);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_was_set_back_and_went_on_is_noticed_and_what_it_never_had_is_forgotten() {
+    let memory = Arc::new(MemoryStore::new(1_700_000_000_000, 100_000));
+    let store = FaultyStore::new(memory.clone());
+    let fleet = Fleet::start_with(tempfile::tempdir().unwrap(), store.clone(), |_| {}).await;
+    let gateway = fleet.gateway().await;
+    let token = |name: &str| serde_json::json!({"hash": release(1), "role": "viewer", "note": name});
+    let route = |host: &str| serde_json::json!({"host": host, "path": "/", "app": crate::fleet::app("shop")});
+    fleet.put(keys::token_key("kept"), token("kept")).await;
+    let backup = memory.back_up();
+    for n in 0..5 {
+        fleet.put(keys::route_key(&format!("lost-{n}"), "/"), route(&format!("lost-{n}"))).await;
+    }
+    let before = fleet.core().cache.revision();
+    until("the gateway has it", || gateway.revision() >= before).await;
+    let epoch = fleet.core().epoch();
+
+    // A standby that was behind takes over, and another manager writes before this one is back.
+    store.set_down(true);
+    until("the manager notices", || !fleet.core().store_is_up()).await;
+    memory.restore(&backup);
+    for n in 0..20 {
+        let host = format!("new-{n}");
+        let put = Write::Put {
+            key: keys::route_key(&host, "/"),
+            id: fleet.core().mint_record_id(),
+            expect: Expect::Absent,
+            spec: Some(route(&host)),
+            status: None,
+        };
+        memory.commit(Transaction { writes: vec![put], fence: None, idempotency: None }).await.unwrap();
+    }
+    let newest = memory.revision().await.unwrap();
+    assert!(newest > before);
+    store.set_down(false);
+    let routes = Query { kind: Some(Kind::Route), ..Query::default() };
+    let stored = memory.list(&routes).await.unwrap().records;
+    until("the manager has what is stored", || {
+        fleet.core().cache.list(Kind::Route, None, None).iter().map(|record| (**record).clone()).eq(stored.iter().cloned())
+    })
+    .await;
+    until("the gateway has it", || {
+        let items = gateway.items();
+        let has = |host: &str| items.keys().any(|key| key.to_string().contains(host));
+        has("new-0") && has("new-19") && !has("lost-")
+    })
+    .await;
+    assert!(fleet.core().epoch() > epoch, "what was told before counts no more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_promises_more_than_there_is_makes_no_manager_ask_without_pause() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = faulty(&dir).await;
+    let fleet = Fleet::start_with(dir, store.clone(), |_| {}).await;
+    until("it is a member", || fleet.core().fence().is_some()).await;
+    store.boast(Revision(1_000_000));
+    // What is told wakes it up, so that it takes up the new watch.
+    fleet.put(keys::token_key("x"), serde_json::json!({"hash": release(1), "role": "viewer"})).await;
+    let (calls, seconds) = rise(|| store.calls(), Duration::from_secs(2)).await;
+    assert!(calls < 40.0 * seconds, "{calls} in {seconds} s");
 }

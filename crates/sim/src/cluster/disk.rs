@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use tokio::sync::watch;
 use towpath_store::{
-    Change, Commit, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction,
+    Commit, Feed, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction,
 };
 use towpath_types::resource::Key;
 use towpath_types::{ManagerId, Record, Revision};
@@ -77,9 +77,9 @@ impl Store for Disk {
         self.come(answer).await
     }
 
-    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
+    async fn changes_since(&self, after: Revision, stamp: u64, limit: usize) -> Result<Feed, StoreError> {
         self.go().await?;
-        let answer = self.audit.store().changes(after, limit).await;
+        let answer = self.audit.store().changes_since(after, stamp, limit).await;
         self.come(answer).await
     }
 

@@ -9,12 +9,24 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use towpath_types::Revision;
 
-/// Raises the watched revision; it never goes back.
+/// Raises the watched revision.
 pub(super) fn raise(watch: &watch::Sender<Revision>, newest: Revision) {
     watch.send_if_modified(|seen| {
         let newer = newest > *seen;
         *seen = newest.max(*seen);
         newer
+    });
+}
+
+/// Takes it back when a look that began at `before` has found less: the store was set back. (Whoever watches would else find
+/// nothing to read, again and again, until the store has come to where it was.)
+fn lower(watch: &watch::Sender<Revision>, before: Revision, found: Revision) {
+    watch.send_if_modified(|seen| {
+        let back = found < before && *seen == before;
+        if back {
+            *seen = found;
+        }
+        back
     });
 }
 
@@ -47,9 +59,12 @@ async fn follow_session(
     let failed = |error: tokio_postgres::Error| super::error::from_postgres(&error);
     link.client.batch_execute("LISTEN towpath_revision").await.map_err(failed)?;
     loop {
+        let before = *watch.borrow();
         let looked = tokio::time::timeout(patience, revision(&link)).await;
         let silent = |_| super::error::Failure::lost().error;
-        raise(watch, looked.map_err(silent)?.map_err(failed)?);
+        let found = looked.map_err(silent)?.map_err(failed)?;
+        raise(watch, found);
+        lower(watch, before, found);
         *delay = Duration::ZERO;
         let look_again = tokio::time::sleep(poll);
         let mut look_again = std::pin::pin!(look_again);

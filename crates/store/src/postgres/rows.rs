@@ -3,7 +3,7 @@
 use super::error::from_postgres;
 use super::link::Pool;
 use crate::document::{behind_prefix, columns, json, key};
-use crate::{Change, Page, Query, StoreError};
+use crate::{Change, Feed, Page, Query, StoreError};
 use std::fmt::Write as _;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
@@ -173,11 +173,18 @@ pub(super) async fn list(pool: &Pool, query: &Query) -> Result<Page, StoreError>
 }
 
 /// The feed after a revision.
-pub(super) async fn changes(pool: &Pool, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
+pub(super) async fn changes(
+    pool: &Pool,
+    after: Revision,
+    stamp: u64,
+    limit: usize,
+) -> Result<Feed, StoreError> {
     // The join keeps the order of the feed only if it is asked for at the end. What is not told is not looked up either.
     let audit = Kind::Audit.as_str();
     let sql = format!(
-        "SELECT m.revision, m.compacted, c.revision, c.kind, c.org, c.space, c.name, {COLUMNS}
+        "SELECT m.revision, m.compacted,
+           coalesce((SELECT b.stamp FROM towpath.changes b WHERE b.revision = $1 ORDER BY b.ord LIMIT 1), 0),
+           coalesce(c.stamp, 0), c.revision, c.kind, c.org, c.space, c.name, {COLUMNS}
          FROM towpath.meta m
          LEFT JOIN towpath.changes c ON c.revision > $1 AND c.revision <=
            (SELECT max(revision) FROM
@@ -188,20 +195,26 @@ pub(super) async fn changes(pool: &Pool, after: Revision, limit: usize) -> Resul
     );
     let most = if limit == 0 { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) };
     let rows = pool.query(&sql, &[&bigint(after.0), &most]).await?;
-    let mut changes = Vec::with_capacity(rows.len());
+    let mut feed = Feed { changes: Vec::with_capacity(rows.len()), stamp: 0 };
     for row in &rows {
         let mut columns = Columns::of(row);
         let (newest, compacted) = (columns.number()?, columns.number()?);
-        if after.0 < compacted || after.0 > newest {
+        let (before, stamped) = (columns.number()?, columns.number()?);
+        // Builds before this one wrote no stamps.
+        if after.0 < compacted || after.0 > newest || (stamp != 0 && stamp != before) {
             return Err(StoreError::Compacted { after, oldest: Revision(compacted + 1) });
         }
-        let Some(revision) = columns.take::<Option<i64>>()? else { break };
+        let Some(revision) = columns.take::<Option<i64>>()? else {
+            feed.stamp = before;
+            break;
+        };
+        feed.stamp = stamped;
         if let Some(key) = columns.key()? {
             let record = if columns.is_null()? { None } else { columns.record()? };
-            changes.push(Change { revision: Revision(unsigned(revision)), key, record });
+            feed.changes.push(Change { revision: Revision(unsigned(revision)), key, record });
         }
     }
-    Ok(changes)
+    Ok(feed)
 }
 
 /// The newest revision.

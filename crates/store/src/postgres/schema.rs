@@ -25,6 +25,7 @@ CREATE TABLE towpath.changes (
   revision bigint NOT NULL, ord integer NOT NULL,
   kind text COLLATE "C" NOT NULL, org text COLLATE "C" NOT NULL,
   space text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL,
+  stamp bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (revision, ord)
 );
 CREATE TABLE towpath.managers (
@@ -78,6 +79,11 @@ pub(super) async fn prepare(link: &Link) -> Result<(), StoreError> {
     // Likewise; managers of the build before have weight 1, and divide the work as if all had.
     client
         .batch_execute("ALTER TABLE towpath.managers ADD COLUMN IF NOT EXISTS weight real NOT NULL DEFAULT 1")
+        .await
+        .map_err(failed)?;
+    // Likewise; what they write has no stamp.
+    client
+        .batch_execute("ALTER TABLE towpath.changes ADD COLUMN IF NOT EXISTS stamp bigint NOT NULL DEFAULT 0")
         .await
         .map_err(failed)?;
     let schema: i32 =

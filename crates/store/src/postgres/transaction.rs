@@ -35,8 +35,9 @@ const PUT: &str = "INSERT INTO towpath.resources
     ON CONFLICT (kind, org, space, name) DO UPDATE SET id = excluded.id, generation = excluded.generation,
     revision = excluded.revision, created_ms = excluded.created_ms, updated_ms = excluded.updated_ms,
     spec = excluded.spec, status = excluded.status";
-const FEED: &str = "INSERT INTO towpath.changes (revision, ord, kind, org, space, name)
-    SELECT * FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[], $5::text[], $6::text[])";
+const FEED: &str = "INSERT INTO towpath.changes (revision, ord, kind, org, space, name, stamp)
+    SELECT u.*, $7::bigint
+    FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[], $5::text[], $6::text[]) AS u";
 const REMEMBER: &str = "INSERT INTO towpath.idempotency (key, revision, records, at_ms)
     SELECT k, r, t, $4::bigint FROM unnest($1::text[], $2::bigint[], $3::text[]) AS u (k, r, t)
     ON CONFLICT (key) DO UPDATE
@@ -132,6 +133,8 @@ pub(super) async fn write(
         plan.remembered.iter().map(|(_, revision, _)| bigint(revision.0)).collect();
     let once_records: Vec<&str> = plan.remembered.iter().map(|(.., records)| records.as_str()).collect();
     let (revision, now) = (bigint(plan.revision.0), bigint(now_ms));
+    // One for the batch: it is there as a whole or not at all.
+    let stamp = fastrand::i64(1..);
     let (compacted, news) = (compacted.map_or(0, bigint), plan.revision.0.to_string());
 
     let mut work = Work { link, statements: Vec::new() };
@@ -149,7 +152,8 @@ pub(super) async fn write(
     if !fed.names.is_empty() {
         let place: [&(dyn ToSql + Sync); 2] = [&fed_revisions, &fed_places];
         let key: [&(dyn ToSql + Sync); 4] = [&fed.kinds, &fed.orgs, &fed.spaces, &fed.names];
-        work.add(FEED, place.into_iter().chain(key).collect()).await?;
+        let stamped: [&(dyn ToSql + Sync); 1] = [&stamp];
+        work.add(FEED, place.into_iter().chain(key).chain(stamped).collect()).await?;
         work.add(NOTIFY, vec![&news]).await?;
     }
     if compacted > 0 {

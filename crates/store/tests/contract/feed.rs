@@ -108,6 +108,35 @@ pub(crate) async fn a_reader_ahead_of_the_store_is_told_so(rig: &impl Rig) {
     assert!(matches!(store.changes(Revision(2), 0).await, Err(StoreError::Compacted { .. })));
 }
 
+pub(crate) async fn a_reader_of_what_was_set_back_is_told_so_however_far_the_store_is_now(rig: &impl Rig) {
+    let store = rig.open().await;
+    for name in ["a", "b", "c"] {
+        write(&*store, put(&app(name), Expect::Absent, 1)).await;
+    }
+    let kept = store.changes_since(Revision(0), 0, 0).await.unwrap();
+    assert_ne!(kept.stamp, 0);
+    rig.note();
+    for name in ["lost-4", "lost-5"] {
+        write(&*store, put(&app(name), Expect::Absent, 1)).await;
+    }
+    let lost = store.changes_since(Revision(3), kept.stamp, 0).await.unwrap();
+    assert_eq!(lost.changes.len(), 2);
+    let again = store.changes_since(Revision(5), lost.stamp, 0).await.unwrap();
+    assert_eq!((again.changes.len(), again.stamp), (0, lost.stamp), "nothing new");
+
+    let store = rig.set_back(store, 3).await;
+    for name in ["new-4", "new-5", "new-6"] {
+        write(&*store, put(&app(name), Expect::Absent, 1)).await;
+    }
+    let told = store.changes_since(Revision(5), lost.stamp, 0).await;
+    assert!(matches!(told, Err(StoreError::Compacted { .. })), "{told:?}");
+    // Who reads from the beginning, or knows no stamp, reads on.
+    assert_eq!(store.changes(Revision(5), 0).await.unwrap().len(), 1);
+    let fresh = store.changes_since(Revision(0), 0, 0).await.unwrap();
+    assert_eq!(fresh.changes.last().map(|change| change.key.clone()), Some(app("new-6")));
+    assert_eq!(store.changes_since(Revision(6), fresh.stamp, 0).await.unwrap().changes, []);
+}
+
 pub(crate) async fn the_watch_follows_commits(rig: &impl Rig) {
     let store = rig.open().await;
     let mut watch = store.watch();

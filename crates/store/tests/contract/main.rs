@@ -62,6 +62,7 @@ contract! {
     feed::the_feed_names_entries_of_the_audit_log_without_their_content,
     feed::an_old_feed_is_compacted,
     feed::a_reader_ahead_of_the_store_is_told_so,
+    feed::a_reader_of_what_was_set_back_is_told_so_however_far_the_store_is_now,
     feed::the_watch_follows_commits,
     managers::fences_let_only_members_write,
     managers::a_silent_manager_is_evicted,

@@ -1,7 +1,7 @@
 //! What only a server has: several managers at it, outages, lost answers, encryption.
 
 use crate::concurrency::follow;
-use crate::rig::{PostgresRig, SOON, app, commit, fence, plain, put, row, until, write};
+use crate::rig::{PostgresRig, Rig as _, SOON, app, commit, fence, plain, put, row, until, write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use towpath_store::{Expect, PostgresConfig, PostgresStore, Query, Store, StoreError, Transaction};
@@ -483,4 +483,21 @@ async fn a_managers_weight_is_kept_and_one_of_the_build_before_has_the_normal_on
     let mut weights: Vec<f32> = store.managers().await.unwrap().iter().map(|row| row.weight).collect();
     weights.sort_by(f32::total_cmp);
     assert_eq!(weights, [1.0, 2.5]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_watch_goes_back_with_a_store_that_was_set_back() {
+    let rig = PostgresRig::new();
+    let config = PostgresConfig { poll_interval: Duration::from_millis(100), ..rig.config() };
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::connect(config).await.unwrap());
+    for name in ["a", "b", "c"] {
+        write(&*store, put(&app(name), Expect::Absent, 1)).await;
+    }
+    until(&*store, Revision(3)).await;
+    let store = rig.set_back(store, 1).await;
+    let mut watch = store.watch();
+    let back = tokio::time::timeout(SOON, watch.wait_for(|seen| *seen == Revision(1))).await;
+    assert!(back.is_ok(), "it still shows {}", *store.watch().borrow());
+    write(&*store, put(&app("d"), Expect::Absent, 1)).await;
+    until(&*store, Revision(2)).await;
 }

@@ -1,10 +1,10 @@
 //! Stores to test, and short ways to say what tests say often.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
 use towpath_store::{
-    Commit, Expect, Fence, ManagerRow, MemoryStore, PostgresConfig, PostgresStore, SqliteOptions,
+    Backup, Commit, Expect, Fence, ManagerRow, MemoryStore, PostgresConfig, PostgresStore, SqliteOptions,
     SqliteStore, Store, StoreError, Transaction, Write,
 };
 use towpath_testkit::Postgres;
@@ -17,6 +17,10 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 pub(crate) trait Rig {
     /// Opens the store under test; what was written through an earlier handle is there.
     async fn open_keeping(&self, keep_revisions: u64) -> Arc<dyn Store>;
+    /// Sets the store back to a revision since which all changes made resources that were not there, and opens it.
+    async fn set_back(&self, store: Arc<dyn Store>, to: u64) -> Arc<dyn Store>;
+    /// Notes what the store holds now, if that is needed to set it back.
+    fn note(&self) {}
     /// A store with nothing in it.
     async fn empty(&self) -> Arc<dyn Store>;
 
@@ -28,17 +32,35 @@ pub(crate) trait Rig {
 /// What is kept is kept by the rig: a store in memory cannot be closed and opened again.
 pub(crate) struct MemoryRig {
     store: OnceLock<Arc<MemoryStore>>,
+    noted: Mutex<Option<Backup>>,
 }
+
+/// As in a copy that was taken at that revision.
+const SET_BACK: [&str; 3] = [
+    "DELETE FROM changes WHERE revision >",
+    "DELETE FROM resources WHERE revision >",
+    "UPDATE meta SET",
+];
 
 impl MemoryRig {
     pub(crate) fn new() -> Self {
-        Self { store: OnceLock::new() }
+        Self { store: OnceLock::new(), noted: Mutex::default() }
     }
 }
 
 impl Rig for MemoryRig {
     async fn open_keeping(&self, keep_revisions: u64) -> Arc<dyn Store> {
         self.store.get_or_init(|| Arc::new(MemoryStore::new(1_700_000_000_000, keep_revisions))).clone()
+    }
+
+    fn note(&self) {
+        *self.noted.lock().unwrap() = self.store.get().map(|store| store.back_up());
+    }
+
+    async fn set_back(&self, store: Arc<dyn Store>, to: u64) -> Arc<dyn Store> {
+        self.store.get().unwrap().restore(self.noted.lock().unwrap().as_ref().unwrap());
+        assert_eq!(store.revision().await.unwrap(), Revision(to));
+        store
     }
 
     async fn empty(&self) -> Arc<dyn Store> {
@@ -64,6 +86,16 @@ impl Rig for SqliteRig {
     async fn open_keeping(&self, keep_revisions: u64) -> Arc<dyn Store> {
         let options = SqliteOptions { keep_revisions, ..SqliteOptions::default() };
         Arc::new(SqliteStore::open_with(self.path(), options).await.unwrap())
+    }
+
+    async fn set_back(&self, store: Arc<dyn Store>, to: u64) -> Arc<dyn Store> {
+        drop(store);
+        let file = rusqlite::Connection::open(self.path()).unwrap();
+        let [changes, resources, meta] = SET_BACK;
+        file.execute_batch(&format!("{changes} {to}; {resources} {to}; {meta} value = {to} WHERE name = 'revision'"))
+            .unwrap();
+        drop(file);
+        self.open().await
     }
 
     async fn empty(&self) -> Arc<dyn Store> {
@@ -94,6 +126,18 @@ impl Rig for PostgresRig {
     async fn open_keeping(&self, keep_revisions: u64) -> Arc<dyn Store> {
         let config = PostgresConfig { keep_revisions, ..self.config() };
         Arc::new(PostgresStore::connect(config).await.unwrap())
+    }
+
+    async fn set_back(&self, store: Arc<dyn Store>, to: u64) -> Arc<dyn Store> {
+        let (session, connection) =
+            tokio_postgres::connect(&self.server.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let [changes, resources, meta] = SET_BACK;
+        let sql = format!(
+            "SET search_path TO towpath; {changes} {to}; {resources} {to}; {meta} revision = {to}"
+        );
+        session.batch_execute(&sql).await.unwrap();
+        store
     }
 
     async fn empty(&self) -> Arc<dyn Store> {

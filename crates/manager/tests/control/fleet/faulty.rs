@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use towpath_store::{
-    Change, Commit, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction,
+    Commit, Feed, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction,
 };
 use towpath_types::resource::Key;
 use towpath_types::{ManagerId, Record, Revision};
@@ -94,6 +94,12 @@ impl FaultyStore {
         self.silent.store(true, Ordering::SeqCst);
     }
 
+    /// Its watch says that there is more than there is.
+    pub(crate) fn boast(&self, revision: Revision) {
+        self.nothing.send_replace(revision);
+        self.silence_watch();
+    }
+
     pub(crate) fn set_panics(&self, panics: bool) {
         self.panics.store(panics, Ordering::SeqCst);
     }
@@ -161,9 +167,9 @@ impl Store for FaultyStore {
         self.check()?;
         self.inner.answered(idempotency).await
     }
-    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Change>, StoreError> {
+    async fn changes_since(&self, after: Revision, stamp: u64, limit: usize) -> Result<Feed, StoreError> {
         self.check()?;
-        self.inner.changes(after, limit).await
+        self.inner.changes_since(after, stamp, limit).await
     }
     fn watch(&self) -> tokio::sync::watch::Receiver<Revision> {
         if self.silent.load(Ordering::SeqCst) { self.nothing.subscribe() } else { self.inner.watch() }
