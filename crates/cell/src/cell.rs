@@ -138,6 +138,8 @@ impl Cell {
             identity: Arc::new(Mutex::new(identity)),
             ended_logs: EndedLogs::new(places.ended_logs.clone()),
             bus: Arc::clone(&bus),
+            ledger: ledger.clone(),
+            obeyed: AtomicU64::new(0),
         });
         keep_answering(&mut tasks, &troubles, commands, commands_in, id);
         keep_hearing(&mut tasks, &troubles, managers, Arc::clone(&bus));

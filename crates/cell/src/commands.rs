@@ -3,16 +3,17 @@
 use crate::announce::Announcer;
 use crate::driver::Driver;
 use crate::identity::Identity;
+use crate::ledger::LedgerFile;
 use crate::logs::{self, EndedLogs, Followers};
 use crate::staging::Stager;
 use bytes::Bytes;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use towpath_bus::{Bus, Message, Subscription};
 use towpath_types::{ErrorCode, InstanceId};
-use towpath_wire::cell::{CellCommand, CellReply};
+use towpath_wire::cell::{CellCommand, CellOrder, CellReply};
 use towpath_wire::log::LogQuery;
 
 /// Lines in one answer.
@@ -29,6 +30,9 @@ pub(crate) struct Commands {
     pub(crate) announcer: Arc<Announcer>,
     pub(crate) identity: Arc<Mutex<Identity>>,
     pub(crate) ended_logs: EndedLogs,
+    pub(crate) ledger: LedgerFile,
+    /// The highest epoch of a command.
+    pub(crate) obeyed: AtomicU64,
 }
 
 impl Commands {
@@ -41,14 +45,27 @@ impl Commands {
     }
 
     async fn answer(&self, message: Message) {
-        let reply = match towpath_wire::decode::<CellCommand>(&message.payload) {
-            Ok(command) => self.obey(command).await,
+        let reply = match towpath_wire::decode::<CellOrder>(&message.payload) {
+            Ok(order) => match self.find_newer(order.epoch) {
+                Some(epoch) => CellReply::Outdated { epoch },
+                None => self.obey(order.command).await,
+            },
             Err(error) => refused(ErrorCode::Malformed, error.to_string()),
         };
         let Some(to) = message.reply else { return };
         if let Err(error) = self.bus.publish(&to, Bytes::from(towpath_wire::encode(&reply))).await {
             tracing::warn!(%error, "an answer to a command was not sent");
         }
+    }
+
+    /// The epoch that was obeyed, if it is higher than the sender's. The sender's is obeyed from now on, otherwise.
+    fn find_newer(&self, epoch: u64) -> Option<u64> {
+        if epoch == 0 {
+            return None;
+        }
+        let set = self.ledger.read(|ledger| ledger.desired.epoch);
+        let obeyed = self.obeyed.fetch_max(epoch, Ordering::SeqCst).max(set);
+        (epoch < obeyed).then_some(obeyed)
     }
 
     async fn obey(&self, command: CellCommand) -> CellReply {

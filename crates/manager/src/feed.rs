@@ -77,7 +77,10 @@ async fn raise_epoch(core: &Core) {
     let Some(fence) = core.fence() else { return };
     match core.store.raise_epoch(fence, core.epoch()).await {
         Ok(epoch) => {
-            tracing::warn!(epoch, "the store was set back: its epoch is raised above all that was told before");
+            tracing::warn!(
+                epoch,
+                "the store was set back: its epoch is raised above all that was told before"
+            );
             core.raise_epoch(epoch);
         }
         // Who is no member any more joins anew, which raises it.

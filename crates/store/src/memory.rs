@@ -3,7 +3,9 @@
 
 use crate::decide::{self, Stand, View};
 use crate::document::{self, Remembered};
-use crate::{Change, Commit, Feed, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction};
+use crate::{
+    Change, Commit, Feed, Fence, Idempotency, ManagerRow, Page, Query, Store, StoreError, Transaction,
+};
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -239,6 +239,22 @@ pub struct InstanceSpec {
     pub wanted: Wanted,
 }
 
+/// A command and who gives it. Written like the command alone, with the epoch beside its fields.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellOrder {
+    /// Epoch of the sender's ownership; a cell obeys none that is lower than one that it has obeyed. 0 = a sender of an
+    /// earlier version, which does not say, or a question, which may be asked by anybody.
+    #[serde(default, skip_serializing_if = "is_unsaid")]
+    pub epoch: u64,
+    /// What to do.
+    #[serde(flatten)]
+    pub command: CellCommand,
+}
+
+fn is_unsaid(epoch: &u64) -> bool {
+    *epoch == 0
+}
+
 /// A command to a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
@@ -270,6 +286,11 @@ pub enum CellReply {
         /// The lines.
         lines: Vec<crate::log::LogLine>,
     },
+    /// Another manager owns this by now: the cell has obeyed a higher epoch. Only told to who says one.
+    Outdated {
+        /// The highest that it has obeyed.
+        epoch: u64,
+    },
     /// It cannot be done.
     Refused {
         /// Stable code.
@@ -293,6 +314,10 @@ impl WireMessage for SyncPage {
 }
 impl WireMessage for CellCommand {
     const NAME: &'static str = "cell.command";
+}
+impl WireMessage for CellOrder {
+    const NAME: &'static str = CellCommand::NAME;
+    const VERSION: u16 = CellCommand::VERSION;
 }
 impl WireMessage for CellReply {
     const NAME: &'static str = "cell.reply";

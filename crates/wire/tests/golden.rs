@@ -18,8 +18,8 @@ use towpath_types::{
     ManagerId, Millis, OperationId, Place, Revision, SpaceRef,
 };
 use towpath_wire::cell::{
-    CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState, Stamps,
-    SyncPage, SyncRequest,
+    CellAnnounce, CellCommand, CellOrder, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState,
+    Stamps, SyncPage, SyncRequest,
 };
 use towpath_wire::gateway::{
     ExplainRequest, ExplainedEndpoint, Explanation, GatewayDelta, GatewayKeys, GatewayKeysRequest,
@@ -257,6 +257,9 @@ fn commands_and_replies() {
         &CellCommand::Logs(LogQuery { instance: instance(), tail: 100, follow_ms: 15_000 }),
     );
     check("cell.command.cordon", &CellCommand::Cordon { on: true });
+    check("cell.command.cordon", &CellOrder { epoch: 0, command: CellCommand::Cordon { on: true } });
+    check("cell.command.ordered", &CellOrder { epoch: 7, command: CellCommand::Cordon { on: true } });
+    check("cell.reply.outdated", &CellReply::Outdated { epoch: 8 });
     check("cell.reply.accepted", &CellReply::Accepted);
     let line = LogLine { at_ms: 1_700_000_000_000, source: LogSource::Stderr, text: "ready".into() };
     check("cell.reply.log", &CellReply::Log { lines: vec![line.clone()] });
@@ -527,7 +530,10 @@ fn what_a_later_build_adds_is_passed_over() {
         seen += 1;
         match name.as_str() {
             CellAnnounce::NAME => read::<CellAnnounce>(&case, &text),
-            CellCommand::NAME => read::<CellCommand>(&case, &text),
+            CellCommand::NAME => {
+                read::<CellCommand>(&case, &text);
+                read::<CellOrder>(&case, &text);
+            }
             CellPoke::NAME => read::<CellPoke>(&case, &text),
             CellReply::NAME => read::<CellReply>(&case, &text),
             SyncPage::NAME => read::<SyncPage>(&case, &text),

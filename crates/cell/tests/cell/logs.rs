@@ -5,7 +5,7 @@ use std::time::Duration;
 use towpath_bus::Bus;
 use towpath_types::health::Probe;
 use towpath_types::{ErrorCode, InstanceId};
-use towpath_wire::cell::{CellCommand, CellReply, InstanceState};
+use towpath_wire::cell::{CellCommand, CellOrder, CellReply, InstanceState};
 use towpath_wire::log::{LogChunk, LogLine, LogQuery, LogSource};
 use towpath_wire::subject;
 
@@ -106,5 +106,25 @@ async fn unknown_instances_and_unreadable_commands_are_refused() {
     stage.stop(towpath_cell::StopMode::LeaveRunning).await;
     stage.start().await;
     stage.until("the cordon again", |a| a.cordoned && a.seq == 1).await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn what_a_manager_orders_that_was_superseded_is_not_done() {
+    let mut stage = Stage::new().await;
+    stage.start().await;
+    let cordon = |epoch, on| CellOrder { epoch, command: CellCommand::Cordon { on } };
+    assert_eq!(stage.order(&cordon(900, true)).await, CellReply::Accepted);
+    stage.until("the cordon", |a| a.cordoned).await;
+    assert_eq!(stage.order(&cordon(899, false)).await, CellReply::Outdated { epoch: 900 });
+    assert!(
+        stage.order(&CellOrder { epoch: 899, command: query(InstanceId::mint(1, [9; 10]), 5, 0) }).await
+            == CellReply::Outdated { epoch: 900 }
+    );
+    stage.until("it still holds", |a| a.cordoned).await;
+    // Managers of the version before say no epoch.
+    assert_eq!(stage.command(&CellCommand::Cordon { on: false }).await, CellReply::Accepted);
+    stage.until("no cordon", |a| !a.cordoned).await;
+    assert_eq!(stage.order(&cordon(900, true)).await, CellReply::Accepted, "the same owner again");
     stage.end().await;
 }

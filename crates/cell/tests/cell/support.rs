@@ -20,8 +20,8 @@ use towpath_types::spec::{Limits, Wanted};
 use towpath_types::upstream::Protocol;
 use towpath_types::{AppName, AppRef, Digest, InstanceId, LaneName, Millis, Revision, SpaceRef};
 use towpath_wire::cell::{
-    CellAnnounce, CellCommand, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState, SyncPage,
-    SyncRequest,
+    CellAnnounce, CellCommand, CellOrder, CellPoke, CellReply, InstanceReport, InstanceSpec, InstanceState,
+    SyncPage, SyncRequest,
 };
 use towpath_wire::subject;
 
@@ -262,6 +262,10 @@ impl Stage {
     }
 
     pub async fn command(&self, command: &CellCommand) -> CellReply {
+        self.order(&CellOrder { epoch: 0, command: command.clone() }).await
+    }
+
+    pub async fn order(&self, command: &CellOrder) -> CellReply {
         let subject = subject::cell_command(self.cell.as_ref().unwrap().id());
         let answer =
             self.bus.request(&subject, towpath_wire::encode(command).into(), PATIENCE).await.unwrap();

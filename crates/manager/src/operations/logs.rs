@@ -45,6 +45,7 @@ pub(crate) async fn read(
     match decode::<CellReply>(&answer)? {
         CellReply::Log { lines } => Ok(lines),
         CellReply::Accepted => Ok(Vec::new()),
+        CellReply::Outdated { .. } => Err(LogError::Refused("the cell obeys a newer manager".into())),
         CellReply::Refused { message, .. } => Err(LogError::Refused(message)),
     }
 }

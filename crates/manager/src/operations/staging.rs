@@ -10,7 +10,7 @@ use towpath_types::cell::Scheduling;
 use towpath_types::{CellId, Digest, ErrorCode, Millis};
 use towpath_wire::cell::{CellCommand, CellReply};
 use towpath_wire::staging::{StageEvent, StageJob, StageOutput, StageResult};
-use towpath_wire::{decode, encode, subject};
+use towpath_wire::{decode, subject};
 
 /// Longest time for a build.
 const BUILD: Millis = Millis::secs(1800);
@@ -121,8 +121,8 @@ impl Operations {
             Ok(output) => output,
             Err(error) => return Ok(Err(Lost::Unasked(error.to_string()))),
         };
-        let command = encode(&CellCommand::Stage(work.clone())).into();
-        let reply = self.core.bus.request(&subject::cell_command(cell), command, ACCEPT).await;
+        let command = CellCommand::Stage(work.clone());
+        let reply = crate::cells::order::send(&self.core, cell, command, ACCEPT).await;
         let reply = match reply {
             Ok(payload) => decode::<CellReply>(&payload),
             Err(error @ BusError::Timeout { .. }) => return Ok(Err(Lost::Silent(error.to_string()))),
@@ -135,6 +135,9 @@ impl Operations {
         match reply {
             CellReply::Refused { code: ErrorCode::Busy, message } => return Ok(Err(Lost::Silent(message))),
             CellReply::Refused { code, message } => return Err(Failure::new(code, message)),
+            CellReply::Outdated { epoch } => {
+                return Ok(Err(Lost::Unasked(format!("it has obeyed a newer manager, of epoch {epoch}"))));
+            }
             CellReply::Accepted | CellReply::Log { .. } => {}
         }
         let failure = tokio::select! {
@@ -142,8 +145,8 @@ impl Operations {
             failure = job.turn.passed(job.id) => failure,
             failure = job.live.cancelled() => failure,
         };
-        let cancel = encode(&CellCommand::CancelStage { operation: job.id }).into();
-        let _ = self.core.bus.request(&subject::cell_command(cell), cancel, ACCEPT).await;
+        let cancel = CellCommand::CancelStage { operation: job.id };
+        let _ = crate::cells::order::send(&self.core, cell, cancel, ACCEPT).await;
         Err(failure)
     }
 

@@ -11,7 +11,7 @@ use towpath_bus::BusState;
 use towpath_types::CellId;
 use towpath_types::cell::Scheduling;
 use towpath_wire::cell::{CellCommand, CellReply};
-use towpath_wire::{decode, encode, subject};
+use towpath_wire::decode;
 
 /// Longest wait for a cell's answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -35,8 +35,7 @@ pub(crate) async fn reconcile(core: &Core, cell: CellId) -> Option<Duration> {
         return None;
     }
     let on = core.cache.cell(cell).scheduling != Scheduling::Open;
-    let command = encode(&CellCommand::Cordon { on }).into();
-    let answer = core.bus.request(&subject::cell_command(cell), command, ANSWER).await;
+    let answer = crate::cells::order::send(core, cell, CellCommand::Cordon { on }, ANSWER).await;
     match answer.map(|payload| decode::<CellReply>(&payload)) {
         Ok(Ok(CellReply::Accepted)) => {
             tracing::info!(%cell, cordoned = on, "told a cell whether it is cordoned")

@@ -448,7 +448,13 @@ async fn a_store_that_was_set_back_and_went_on_is_noticed_and_what_it_never_had_
     let routes = Query { kind: Some(Kind::Route), ..Query::default() };
     let stored = memory.list(&routes).await.unwrap().records;
     until("the manager has what is stored", || {
-        fleet.core().cache.list(Kind::Route, None, None).iter().map(|record| (**record).clone()).eq(stored.iter().cloned())
+        fleet
+            .core()
+            .cache
+            .list(Kind::Route, None, None)
+            .iter()
+            .map(|record| (**record).clone())
+            .eq(stored.iter().cloned())
     })
     .await;
     until("the gateway has it", || {

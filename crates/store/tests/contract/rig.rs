@@ -36,11 +36,8 @@ pub(crate) struct MemoryRig {
 }
 
 /// As in a copy that was taken at that revision.
-const SET_BACK: [&str; 3] = [
-    "DELETE FROM changes WHERE revision >",
-    "DELETE FROM resources WHERE revision >",
-    "UPDATE meta SET",
-];
+const SET_BACK: [&str; 3] =
+    ["DELETE FROM changes WHERE revision >", "DELETE FROM resources WHERE revision >", "UPDATE meta SET"];
 
 impl MemoryRig {
     pub(crate) fn new() -> Self {
@@ -92,8 +89,10 @@ impl Rig for SqliteRig {
         drop(store);
         let file = rusqlite::Connection::open(self.path()).unwrap();
         let [changes, resources, meta] = SET_BACK;
-        file.execute_batch(&format!("{changes} {to}; {resources} {to}; {meta} value = {to} WHERE name = 'revision'"))
-            .unwrap();
+        file.execute_batch(&format!(
+            "{changes} {to}; {resources} {to}; {meta} value = {to} WHERE name = 'revision'"
+        ))
+        .unwrap();
         drop(file);
         self.open().await
     }
@@ -133,9 +132,8 @@ impl Rig for PostgresRig {
             tokio_postgres::connect(&self.server.url(), tokio_postgres::NoTls).await.unwrap();
         tokio::spawn(connection);
         let [changes, resources, meta] = SET_BACK;
-        let sql = format!(
-            "SET search_path TO towpath; {changes} {to}; {resources} {to}; {meta} revision = {to}"
-        );
+        let sql =
+            format!("SET search_path TO towpath; {changes} {to}; {resources} {to}; {meta} revision = {to}");
         session.batch_execute(&sql).await.unwrap();
         store
     }
