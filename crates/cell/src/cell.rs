@@ -69,6 +69,18 @@ pub enum StopMode {
     StopInstances(Duration),
 }
 
+/// Users for instances, and a word where there are none.
+fn make_users(settings: &CellSettings) -> Arc<Users> {
+    let uids = settings.uids.clone().filter(|_| users::can_separate());
+    let users = Arc::new(Users::new(uids, fastrand::u32(..), Path::new(users::LOCKS)));
+    if !users.are_separate() {
+        tracing::warn!(
+            "instances run as the cell's own user: they are not protected from each other, nor the cell from them"
+        );
+    }
+    users
+}
+
 impl Cell {
     /// Adopts what an earlier process left, and begins to work in the background.
     pub async fn start(settings: CellSettings, bus: Arc<dyn Bus>) -> Result<Cell, CellError> {
@@ -78,13 +90,7 @@ impl Cell {
         let lock = identity::lock(&settings.data_dir)?;
         let identity = Identity::load(&settings.data_dir, unix_ms())?;
         let (id, incarnation) = (identity.cell, identity.incarnation);
-        let uids = settings.uids.clone().filter(|_| users::can_separate());
-        let users = Arc::new(Users::new(uids, fastrand::u32(..), Path::new(users::LOCKS)));
-        if !users.are_separate() {
-            tracing::warn!(
-                "instances run as the cell's own user: they are not protected from each other, nor the cell from them"
-            );
-        }
+        let users = make_users(&settings);
         let places = Places::make(&settings, id, users.are_separate())?;
 
         // Subscribed before anything is announced: nothing that follows an announcement may be missed.

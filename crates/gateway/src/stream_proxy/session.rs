@@ -118,6 +118,10 @@ impl Drop for Session {
                 lane: self.serving.as_ref().map(|(lane, _)| lane),
                 instance: self.serving.as_ref().map(|(_, instance)| *instance),
                 attempts: self.attempts,
+                route: None,
+                service: None,
+                consumer: None,
+                plugin: None,
                 error: self.error,
                 complete: self.complete.get(),
             });
