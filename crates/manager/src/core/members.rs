@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::time::Instant;
 use towpath_store::ManagerRow;
-use towpath_types::{Incarnation, ManagerId};
+use towpath_types::{Incarnation, ManagerId, Revision};
 use towpath_wire::manager::ManagerReport;
 use towpath_wire::protocol::{PROTOCOL, find_protocol};
 
@@ -104,6 +104,15 @@ impl Members {
             }
             *map = Arc::new(fresh);
         }
+    }
+
+    /// Whether another manager has said that it knows more than this, in the table or not: who does not reach the store cannot
+    /// know who is in the table.
+    pub(crate) fn know_more(&self, than: ManagerId, epoch: u64, revision: Revision) -> bool {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reports = heard.reports.values();
+        reports
+            .any(|(report, _)| report.manager != than && (report.epoch > epoch || report.revision > revision))
     }
 
     /// The protocol that all who are members read: the lowest of theirs.

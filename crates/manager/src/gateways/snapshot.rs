@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use towpath_bus::{Message, Subscription};
 use towpath_telemetry::SeldomHere;
-use towpath_types::Revision;
 use towpath_wire::gateway::{ItemKey, SnapshotPage, SnapshotRequest};
 use towpath_wire::{decode, encode, subject};
 
@@ -105,18 +104,11 @@ async fn is_current(core: &Core, request: &SnapshotRequest) -> bool {
         Ok((_, true)) => core.fence().is_some(),
         _ => {
             let known = core.cache.revision();
-            request.epoch <= core.epoch() && request.at_least <= known && !is_behind(core, known)
+            request.epoch <= core.epoch()
+                && request.at_least <= known
+                && !core.members.know_more(core.manager, core.epoch(), known)
         }
     }
-}
-
-/// Whether another manager says that it knows more.
-fn is_behind(core: &Core, known: Revision) -> bool {
-    let members = core.members.all();
-    let mut reports = members.values().filter_map(|member| member.report.as_ref());
-    reports.any(|(report, _)| {
-        report.manager != core.manager && (report.epoch > core.epoch() || report.revision > known)
-    })
 }
 
 /// The page behind a cursor, which is the last key of the page before, as JSON.

@@ -10,6 +10,7 @@ use towpath_store::{Expect, Write};
 use towpath_types::spec::RouteSpec;
 use towpath_types::{GatewayId, LaneName, Revision, SpaceRef};
 use towpath_wire::gateway::{Item, ItemKey, SnapshotPage, SnapshotRequest};
+use towpath_wire::manager::ManagerReport;
 use towpath_wire::{decode, encode, subject};
 
 fn route(host: &str, name: &str) -> RouteSpec {
@@ -122,19 +123,26 @@ async fn a_manager_that_may_have_missed_something_tells_no_gateway_the_table() {
     let epoch = ask(&fleet.bus, 0).await.unwrap().epoch;
     assert_eq!(epoch, fleet.core().epoch());
 
+    let mut reports = fleet.bus.subscribe(subject::MANAGER_REPORT).await.unwrap();
     // Cut off from the store, evicted, and still on the bus.
+    let before = fleet.core().fence().unwrap();
     store.set_down(true);
     fleet.store.evict_silent(0).await.unwrap();
-    until("the first is a member again", || fleet.core().epoch() > epoch && fleet.core().fence().is_some())
-        .await;
-    let delete = Write::Delete { key: keys::route_key("old.example", "/"), expect: Expect::Present };
-    let deleted = fleet.core().commit(vec![delete]).await.unwrap().revision;
-    until("the second hears that there is more", || {
-        let members = second.core().members.all();
-        let mut reports = members.values().filter_map(|member| member.report.as_ref());
-        reports.any(|(report, _)| report.revision >= deleted)
+    until("the first is a member again", || {
+        fleet.core().fence().is_some_and(|fence| fence.incarnation > before.incarnation)
     })
     .await;
+    let delete = Write::Delete { key: keys::route_key("old.example", "/"), expect: Expect::Present };
+    let deleted = fleet.core().commit(vec![delete]).await.unwrap().revision;
+    // What it said before the last time has surely been heard.
+    for _ in 0..2 {
+        loop {
+            let report: ManagerReport = decode(&reports.next().await.unwrap().payload).unwrap();
+            if report.revision >= deleted && report.manager == fleet.core().manager {
+                break;
+            }
+        }
+    }
     let old = ItemKey::Route("old.example/".into());
     let mut answers = 0;
     for _ in 0..6 {
