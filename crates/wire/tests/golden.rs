@@ -141,7 +141,6 @@ fn spec() -> InstanceSpec {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one list of messages")]
 fn cell_messages() {
     let report = InstanceReport {
         instance: instance(),
