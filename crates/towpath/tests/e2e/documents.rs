@@ -277,7 +277,9 @@ fn settings_and_manifests_in_documents_are_read_by_their_own_parsers() {
         for Block { line, kind, text } in blocks(&text) {
             let what = format!("{path}:{line}");
             match kind.as_str() {
-                "toml" if path.ends_with("settings.md") => assert_settings(dir.path(), &text, &what),
+                "toml" if path.ends_with("settings.md") || text.starts_with("[gateway") => {
+                    assert_settings(dir.path(), &text, &what);
+                }
                 "toml" => assert_manifest(dir.path(), "towpath.toml", &text, &what),
                 "yaml" => assert_manifest(dir.path(), "manifest.yml", &text, &what),
                 "json" => drop(

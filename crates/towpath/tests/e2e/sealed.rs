@@ -245,5 +245,7 @@ fn secrets_of_each_sort_are_in_no_row_and_no_file_of_a_cluster_that_serves_by_th
         files_with(cluster.dir.path(), text, &mut looked, &mut found);
     }
     assert!(looked > 30, "{looked}");
+    // The cell's copy of this program, which knows how a key begins.
+    found.retain(|path| !path.ends_with("/run/bin/towpath"));
     assert_eq!(found, Vec::<String>::new());
 }
