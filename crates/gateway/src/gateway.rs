@@ -151,6 +151,9 @@ impl Gateway {
         gateway.control = Some(spawn_control(parts, leaves, control_stops).map_err(GatewayError::Thread)?);
         // A gateway that runs alone has its table before the first client comes.
         let _ = is_ready.await;
+        if taken.is_some() {
+            until_it_has_a_table(&shared).await?;
+        }
         let way = match taken {
             Some(taken) => Some(until_it_may_go(taken).await.map_err(GatewayError::TakeOver)?),
             None => None,
@@ -243,7 +246,10 @@ impl Gateway {
     /// Stops accepting, tells managers and clients, finishes what is under way until the deadline, ends all threads.
     pub async fn drain(mut self, deadline: Duration) {
         self.vital.ends();
-        let _ = self.leaving.send(true);
+        // The other process lives on under the same id.
+        if self.successor.borrow().is_none() {
+            let _ = self.leaving.send(true);
+        }
         let quiet = self.successor.borrow().map(|_| QUIET.min(deadline / 2));
         let quiet_ms = quiet.map(|quiet| u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX).max(1));
         // The workers' own copies of the sockets are the last ones then.
@@ -280,6 +286,21 @@ fn load_sticky(settings: &GatewaySettings) -> Result<StickyKey, GatewayError> {
         }
         None => StickyKey::load(&settings.data_dir).map_err(data_dir),
     }
+}
+
+/// Longest wait for a table before another process's clients are taken over.
+const TABLE: Duration = Duration::from_secs(60);
+
+/// Clients are taken over with something to serve them by; the other process serves meanwhile.
+async fn until_it_has_a_table(shared: &SharedTable) -> Result<(), GatewayError> {
+    let late = Instant::now() + TABLE;
+    while !shared.view().loaded {
+        if Instant::now() > late {
+            return Err(GatewayError::TakeOver(io::Error::other("there is no table to serve by yet")));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
 }
 
 /// Says that all is ready, and waits until the process that serves still says that this one may begin.

@@ -149,10 +149,17 @@ impl Counted {
     /// Counts one more, if the process may have it: the limit is one for all workers, since the kernel deals clients out
     /// unevenly.
     pub(crate) fn new(worker: &Rc<Worker>) -> Option<Self> {
-        worker.open_connections.take_one().then(|| {
-            worker.metrics.connections.add(1);
-            Self(worker.clone())
-        })
+        worker.open_connections.take_one().then(|| Self::taken(worker))
+    }
+
+    /// Likewise for a client whose address may be forged: such ones get half of the places at the most.
+    pub(crate) fn of_datagrams(worker: &Rc<Worker>) -> Option<Self> {
+        worker.open_connections.take_one_of_half().then(|| Self::taken(worker))
+    }
+
+    fn taken(worker: &Rc<Worker>) -> Self {
+        worker.metrics.connections.add(1);
+        Self(worker.clone())
     }
 }
 

@@ -48,6 +48,9 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut stream: ClientStream) {
             let _ = stream.shutdown().await;
             return;
         }
+        // What has come is judged, however late: it may be a whole request.
+        conn.deadline.clear();
+        conn.deadline.set_in(conn.worker.settings.timeouts.head_ms);
     }
 }
 
@@ -138,7 +141,10 @@ fn waits_for_last(conn: &Conn, until: &mut Option<u64>) -> bool {
     let now = conn.deadline.now_ms();
     let until = *until.get_or_insert(now.saturating_add(quiet_ms));
     if !conn.head_begun.get() {
-        conn.deadline.set_in(until.saturating_sub(now).max(1));
+        if now >= until {
+            return false;
+        }
+        conn.deadline.set_in(until - now);
     }
     true
 }

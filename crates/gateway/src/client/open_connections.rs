@@ -22,6 +22,12 @@ impl OpenConnections {
         self.now.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
+    /// The same while fewer than half of all places are taken: for clients whose address proves nothing.
+    pub(crate) fn take_one_of_half(&self) -> bool {
+        let more = |now: usize| (now < self.most / 2).then_some(now + 1);
+        self.now.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
     /// Gives a place back.
     pub(crate) fn give_back(&self) {
         self.now.fetch_sub(1, Relaxed);
@@ -40,5 +46,10 @@ mod tests {
         assert!(!one.take_one() && !other.take_one());
         one.give_back();
         assert!(other.take_one() && !one.take_one());
+        assert!(!one.take_one_of_half(), "more than half are taken");
+        let four = OpenConnections::new(4);
+        assert!(
+            four.take_one_of_half() && four.take_one_of_half() && !four.take_one_of_half() && four.take_one()
+        );
     }
 }

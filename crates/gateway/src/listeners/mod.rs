@@ -300,7 +300,7 @@ impl Inner {
         let sockets = if given.is_empty() {
             sockets::bind(transport, address, workers)?
         } else {
-            sockets::take(transport, address, given, workers)?
+            sockets::take(transport, given, workers)?
         };
         let address = sockets.first().map(HeldSocket::address).transpose()?.unwrap_or(address);
         self.numbers += 1;
@@ -313,12 +313,17 @@ impl Inner {
     /// Deals the sockets out. There may be more than workers, when another process had more of these.
     fn order(&self, held: &Held) -> io::Result<()> {
         let Some(serves) = held.serves() else { return Ok(()) };
+        // All copies first: what fails half-way is as if it had never been.
+        let mut orders = Vec::with_capacity(held.sockets.len());
         for (at, socket) in held.sockets.iter().enumerate() {
             // One number a round, since a worker closes by number.
             let (worker, round) = (at % self.workers.len().max(1), at / self.workers.len().max(1));
             let number = held.number << 16 | round as u64;
+            orders.push((worker, Order::Open(number, socket.for_worker()?, serves.clone())));
+        }
+        for (worker, order) in orders {
             if let Some(worker) = self.workers.get(worker) {
-                let _ = worker.send(Order::Open(number, socket.for_worker()?, serves.clone()));
+                let _ = worker.send(order);
             }
         }
         Ok(())
@@ -390,10 +395,15 @@ impl Inner {
             return Ok(());
         }
         let before = std::mem::replace(&mut held.number, number);
-        held.speaks = speaks;
+        let spoke = std::mem::replace(&mut held.speaks, speaks);
         let sockets = held.sockets.len();
-        if let Some(held) = self.held.get(at) {
-            self.order(held)?;
+        if let Some(held) = self.held.get(at)
+            && let Err(error) = self.order(held)
+        {
+            if let Some(held) = self.held.get_mut(at) {
+                (held.number, held.speaks) = (before, spoke);
+            }
+            return Err(error);
         }
         self.stop(before, sockets);
         Ok(())

@@ -100,29 +100,19 @@ fn bind_udp(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Sockets that listen already, with as many more as there are workers. All that are given are kept: clients wait in the queue of each.
-pub(super) fn take(
-    transport: Transport,
-    address: SocketAddr,
-    given: Vec<OwnedFd>,
-    workers: usize,
-) -> io::Result<Vec<HeldSocket>> {
+/// Sockets that listen already. All that are given are kept: clients wait in the queue of each. Where there are more workers than
+/// queues, several take from one; of datagrams not, since their sessions are a worker's own.
+pub(super) fn take(transport: Transport, given: Vec<OwnedFd>, workers: usize) -> io::Result<Vec<HeldSocket>> {
     let mut sockets = Vec::with_capacity(given.len().max(workers));
     for socket in given {
         sockets.push(HeldSocket::of(transport, socket)?);
     }
-    while sockets.len() < workers {
-        let more = match transport {
-            Transport::Tcp => listen::bind_one(address, true).map(HeldSocket::Tcp),
-            Transport::Udp => bind_udp(address, true).map(HeldSocket::Udp),
-        };
-        // A single socket was not made to be shared by others: two workers take of its queue.
-        let more = match (more, sockets.first()) {
-            (Ok(more), _) => more,
-            (Err(_), Some(first)) => HeldSocket::of(transport, first.copy()?)?,
-            (Err(error), None) => return Err(error),
-        };
-        sockets.push(more);
+    let queues = sockets.len().max(1);
+    // A socket of this process's own would get clients at once, whom nobody serves before the word to go.
+    while transport == Transport::Tcp && sockets.len() < workers {
+        let Some(again) = sockets.get(sockets.len() % queues) else { break };
+        let again = again.copy()?;
+        sockets.push(HeldSocket::of(transport, again)?);
     }
     Ok(sockets)
 }

@@ -61,7 +61,12 @@ pub(super) async fn serve_tls(
         return;
     };
     worker.metrics.handshakes.add(1);
+    // A stream has no paths that could do without.
+    let lacks = agreed.served.client.is_some() && !agreed.verified;
     session.sni = agreed.name.map(String::from);
+    if lacks {
+        return session.ends_by(StreamEnd::Refused, 403, None);
+    }
     serve(session, deadline, client, Vec::new()).await;
 }
 

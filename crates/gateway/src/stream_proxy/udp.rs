@@ -64,7 +64,14 @@ pub(crate) async fn run(worker: Rc<Worker>, socket: UdpSocket, mut drain: watch:
     loop {
         let received = tokio::select! {
             received = socket.recv_from(&mut buffer) => received,
-            _ = drain.wait_for(Option::is_some) => return,
+            _ = drain.wait_for(Option::is_some) => {
+                // Nobody reads what clients say any more, and the address may be wanted.
+                for flow in sessions.borrow().values() {
+                    flow.deadline.cap_in(DRAIN_QUIET_MS);
+                    flow.touch();
+                }
+                return;
+            }
         };
         match received {
             Ok((length, peer)) => {
@@ -101,7 +108,7 @@ fn pass_on(
         return flow.send(datagram);
     }
     let room = sessions.borrow().len() < SESSIONS;
-    let Some(count) = room.then(|| Counted::new(worker)).flatten() else {
+    let Some(count) = room.then(|| Counted::of_datagrams(worker)).flatten() else {
         worker.metrics.streams.dropped.add(1);
         return;
     };

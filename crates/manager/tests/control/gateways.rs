@@ -1,6 +1,6 @@
 //! The routing table's way to gateways.
 
-use crate::fleet::{FaultyStore, Fleet, SOON, app, settings, until};
+use crate::fleet::{FaultyStore, Fleet, SOON, app, settings, until, until_async};
 use serde_json::json;
 use std::time::Duration;
 use towpath_bus::{Bus, MemoryBus};
@@ -120,8 +120,13 @@ async fn a_manager_that_may_have_missed_something_tells_no_gateway_the_table() {
     let both = |core: &towpath_manager::core::Core| core.ownership.ring().members().len() == 2;
     until("both know both", || both(fleet.core()) && both(second.core())).await;
     assert!(second.core().wait_cache(fleet.core().cache.revision(), SOON).await);
-    let epoch = ask(&fleet.bus, 0).await.unwrap().epoch;
-    assert_eq!(epoch, fleet.core().epoch());
+    // Each that comes raises it, the other hears of it a moment later.
+    until_async("both tell the same epoch", || async {
+        let told = [ask(&fleet.bus, 0).await, ask(&fleet.bus, 0).await];
+        told.iter().flatten().all(|page| page.epoch == fleet.core().epoch())
+    })
+    .await;
+    let epoch = fleet.core().epoch();
 
     let mut reports = fleet.bus.subscribe(subject::MANAGER_REPORT).await.unwrap();
     // Cut off from the store, evicted, and still on the bus.
