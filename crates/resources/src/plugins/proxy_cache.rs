@@ -21,7 +21,7 @@ pub struct Config {
     /// Statuses of responses that are kept.
     #[schemars(length(min = 1), inner(range(min = 200, max = 599)))]
     pub cache_http_status: BTreeSet<u16>,
-    /// Methods of requests that are answered from the cache.
+    /// Methods of requests that are answered from the cache; `POST` is refused, because a key has no body in it.
     #[schemars(length(min = 1))]
     pub cache_method: BTreeSet<Method>,
     /// Whether clients see neither `Cache-Control` nor `Expires`.
@@ -94,9 +94,29 @@ impl Settings for Config {
             let why = format!("{part:?} cannot be part of a key: GET and HEAD have one response");
             faults.push(Fault::new(format!("cache_key[{n}]"), why));
         }
+        if self.cache_method.contains(&Method::Post) {
+            let why = "POST cannot be cached: its body is not part of the key; leave it out";
+            faults.push(Fault::new("cache_method", why));
+        }
         for status in self.cache_http_status.iter().filter(|status| matches!(**status, 206 | 304)) {
             let why = format!("{status} stands for a part of a response, which is not kept; leave it out");
             faults.push(Fault::new("cache_http_status", why));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn post_is_refused_by_name() {
+        let of = |methods: &[&str]| {
+            let config: Config = serde_json::from_value(serde_json::json!({"cache_method": methods})).unwrap();
+            let mut faults = Vec::new();
+            config.check(&mut faults);
+            faults.len()
+        };
+        assert_eq!((of(&["GET", "HEAD"]), of(&["GET", "POST"])), (0, 1));
     }
 }

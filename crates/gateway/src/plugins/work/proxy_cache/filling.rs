@@ -62,16 +62,23 @@ impl Filling {
         }));
     }
 
+    /// Whether a response is for the one alone who asked.
+    fn is_personal(&self, control: &Control) -> bool {
+        self.shared_by_many && !(control.public || control.must_revalidate || control.s_maxage.is_some())
+    }
+
+    fn keeps_cookies(&self) -> bool {
+        self.plan.config.cache_set_cookie && self.plan.config.cache_strategy == Strategy::Memory
+    }
+
     /// Why a response is not kept, if it is not.
     fn objection(&self, head: &UpstreamHead<'_>, control: &Control) -> Option<Objection> {
         let config = &self.plan.config;
         if self.not_kept {
             return Some(Objection::OfRequest);
         }
-        let cookie = head.headers.contains_key(SET_COOKIE)
-            && !(config.cache_set_cookie && config.cache_strategy == Strategy::Memory);
-        let personal =
-            self.shared_by_many && !(control.public || control.must_revalidate || control.s_maxage.is_some());
+        let cookie = head.headers.contains_key(SET_COOKIE) && !self.keeps_cookies();
+        let personal = self.is_personal(control);
         let kind = head.headers.get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
         let events = kind.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"));
         let bad = !head.may_have_body
@@ -86,18 +93,32 @@ impl Filling {
         bad.then_some(Objection::OfResponse)
     }
 
+    /// The upstream says that the kept response is still good. What it says beside that may be for this client alone.
     fn renewed(self, head: &UpstreamHead<'_>, stale: Stale, running: &mut Running) -> Verdict {
         let now = clock::unix_ms();
-        let renewed = Head::renewed(&stale.loaded.head, head.headers);
+        let mut renewed = Head::renewed(&stale.loaded.head, head.headers);
         let control = renewed.control();
         let mut said = renewed.headers.clone();
         if let Some(age) = head.headers.get(AGE) {
             said.insert(AGE, age.clone());
         }
         let times = control::times(&said, &control, self.plan.config.cache_ttl, now);
-        let vary = control::vary(&renewed.headers).unwrap_or_default();
+        let vary = control::vary(&renewed.headers);
+        // What varies by something else now would stand where others find it.
+        let vary = vary.filter(|vary| control::vary(&stale.loaded.head.headers).as_ref() == Some(vary));
         say(running, "REVALIDATED");
         let answer = given(&self.conditions, &renewed, stale.loaded.body, &times, now);
+        let refused = self.not_kept || control.private || control.no_store || control.no_cache;
+        let vary = match vary {
+            Some(vary) if !refused && !self.is_personal(&control) => vary,
+            _ => {
+                self.store.purge(&self.turn.key);
+                return Verdict::Instead(Box::new(answer));
+            }
+        };
+        if !self.keeps_cookies() {
+            renewed.headers.remove(SET_COOKIE);
+        }
         match stale.entry.body {
             Body::Memory(_, bytes) => {
                 let size = renewed.size() + bytes.len() as u64;

@@ -84,6 +84,13 @@ impl ProxyCache {
             || self.0.bypasses(&request.vars())
     }
 
+    /// Whether the request says who asks and the key does not. No key tells users of `openid-connect` apart.
+    fn is_shared_by_many(&self, request: &mut Request<'_>) -> bool {
+        let authorization = request.headers.contains_key(AUTHORIZATION);
+        let running = request.running();
+        running.user.is_some() || (authorization && !self.0.knows_who(running.consumer.is_some()))
+    }
+
     fn store(&self, request: &Request<'_>) -> Arc<Store> {
         let cache = &request.record.conn.worker.cache;
         match self.0.config.cache_strategy {
@@ -126,8 +133,7 @@ impl Plugin for ProxyCache {
             control,
             conditions: Conditions::take(request.headers),
             head: method == http::Method::HEAD,
-            shared_by_many: request.headers.contains_key(AUTHORIZATION)
-                && !self.0.knows_who(request.running().consumer.is_some()),
+            shared_by_many: self.is_shared_by_many(request),
             until: Instant::now() + PATIENCE,
             plan: self.0.clone(),
         };
@@ -198,7 +204,7 @@ fn look(asked: Asked, request: &mut Request<'_>) -> Step {
     let status = if entry.is_some() { "EXPIRED" } else { "MISS" };
     let turn = if asked.head { Turn::Pass } else { asked.store.turn(asked.key, variant) };
     match (turn, entry) {
-        (Turn::Wait(_), Some(entry)) if entry.times.serves_meanwhile(now) => {
+        (Turn::Wait(_) | Turn::Late, Some(entry)) if entry.times.serves_meanwhile(now) => {
             load(asked, variant, entry, Use::Give("UPDATING"), request)
         }
         (Turn::Wait(done), _) if Instant::now() < asked.until => wait(asked, done),
@@ -207,7 +213,7 @@ fn look(asked: Asked, request: &mut Request<'_>) -> Step {
             Filling::begin(asked, turn, None, request);
             Step::Next
         }
-        (Turn::Wait(_) | Turn::Pass, _) => {
+        (Turn::Wait(_) | Turn::Late | Turn::Pass, _) => {
             request.record.conn.worker.metrics.cache_misses.add(1);
             asked.conditions.give_back(request.headers);
             say(request.running(), status);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use towpath_resources::plugins::proxy_cache::Config;
 use towpath_route::vars::Name;
 
-/// Parts of a key that say who asks.
-const WHO: [&str; 4] = ["$consumer_name", "$consumer_group_id", "$remote_user", "$http_authorization"];
+/// Parts of a key that say who asks. Others are empty where credentials are hidden.
+const WHO: [&str; 2] = ["$consumer_name", "$consumer_group_id"];
 
 /// See the module.
 pub(super) struct Plan {
