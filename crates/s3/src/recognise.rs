@@ -26,7 +26,8 @@ pub struct Seen<'a> {
 /// Why a request is no operation of S3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unclear {
-    /// The path has an empty bucket, segments `.` or `..`, or a slash that hides in the bucket's name.
+    /// The path has an empty bucket, segments `.` or `..`, or a slash that hides in the bucket's name; or the host, where base
+    /// domains are known, has an empty label.
     Path,
     /// Two sub-resources.
     Conflict(&'static str, &'static str),
@@ -59,16 +60,29 @@ fn bare(host: &str) -> &str {
     }
 }
 
-/// The bucket in a host under one of the base domains; of several the longest counts.
-pub fn bucket_of_host<'a>(host: &'a str, base_domains: &[String]) -> Option<&'a str> {
+/// The bucket in a host under one of the base domains, in lower case; of several the longest counts.
+///
+/// # Errors
+/// The host has an empty label (a dot at its end makes one): servers that know the base domains could take it for another
+/// bucket, or for none.
+pub fn bucket_of_host<'a>(host: &'a str, base_domains: &[String]) -> Result<Option<Cow<'a, str>>, Unclear> {
     let host = bare(host);
+    if !base_domains.is_empty() && !host.is_empty() && host.split('.').any(str::is_empty) {
+        return Err(Unclear::Path);
+    }
     let under = |base: &String| {
         let at = host.len().checked_sub(base.len())?;
         let (front, end) = (host.get(..at)?, host.get(at..)?);
         end.eq_ignore_ascii_case(base).then(|| front.strip_suffix('.')).flatten()
     };
-    let found = base_domains.iter().filter_map(under).filter(|bucket| !bucket.is_empty());
-    found.min_by_key(|bucket| bucket.len())
+    let found = base_domains.iter().filter_map(under).min_by_key(|bucket| bucket.len());
+    Ok(found.map(|bucket| {
+        if bucket.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            bucket.to_ascii_lowercase().into()
+        } else {
+            bucket.into()
+        }
+    }))
 }
 
 /// Whether a server that tidies paths would read another path out of this one.
@@ -89,8 +103,8 @@ fn place<'a>(path: &'a str, host: &'a str, base_domains: &[String]) -> Result<Pl
         return Err(Unclear::Path);
     }
     let key = |key: &'a str| (!key.is_empty()).then_some(key);
-    if let Some(bucket) = bucket_of_host(host, base_domains) {
-        return Ok(Place { bucket: Some(bucket.into()), key: key(rest), virtual_host: true });
+    if let Some(bucket) = bucket_of_host(host, base_domains)? {
+        return Ok(Place { bucket: Some(bucket), key: key(rest), virtual_host: true });
     }
     if rest.is_empty() {
         return Ok(Place { bucket: None, key: None, virtual_host: false });

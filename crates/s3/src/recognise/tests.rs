@@ -73,11 +73,17 @@ fn what_could_be_two_operations_is_none() {
 #[test]
 fn buckets_are_found_in_hosts_under_base_domains() {
     let bases = ["s3.test".to_owned(), "eu.s3.test".to_owned()];
-    let of = |host| bucket_of_host(host, &bases);
-    assert_eq!(of("photos.s3.test"), Some("photos"));
-    assert_eq!(of("a.b.S3.TEST:8080"), Some("a.b"));
-    assert_eq!(of("x.eu.s3.test"), Some("x"));
-    assert_eq!((of("s3.test"), of("xs3.test"), of(".s3.test"), of("[::1]:80")), (None, None, None, None));
+    let of = |host| bucket_of_host(host, &bases).unwrap();
+    assert_eq!(of("photos.s3.test").as_deref(), Some("photos"));
+    assert_eq!(of("A.b.S3.TEST:8080").as_deref(), Some("a.b"));
+    assert_eq!(of("x.eu.s3.test").as_deref(), Some("x"));
+    assert_eq!((of("s3.test"), of("xs3.test"), of(""), of("[::1]:80")), (None, None, None, None));
+    for host in [".s3.test", "a..s3.test", ".a.s3.test:80", "a.s3.test.", "a.s3.test.:80", "s3.test..", "."] {
+        assert_eq!(bucket_of_host(host, &bases), Err(Unclear::Path), "{host}");
+        let seen = recognise("GET", "/b/k", None, host, &HeaderMap::new(), &bases);
+        assert_eq!(seen, Err(Unclear::Path), "{host}");
+    }
+    assert_eq!(bucket_of_host("a.s3.test.", &[]), Ok(None));
     let seen =
         recognise("GET", "/", Some("list-type=2"), "photos.s3.test", &HeaderMap::new(), &bases).unwrap();
     assert_eq!((seen.operation, seen.bucket.as_deref()), (Some(Operation::ListObjectsV2), Some("photos")));

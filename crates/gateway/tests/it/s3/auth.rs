@@ -140,6 +140,8 @@ async fn presigned_urls_are_good_for_their_time() {
     let answer = ask("GET", "photos.s3.test", &presigned("GET", "photos.s3.test", "/a/b", now(), 60));
     assert_eq!((answer.status, answer.json()["path"].as_str()), (200, Some("/photos/a/b")));
     verify_seen(&answer, "s3.test");
+    let unclear = ask("GET", "photos.s3.test.", &presigned("GET", "photos.s3.test.", "/a/b", now(), 60));
+    assert_eq!(unclear.status, 400, "some servers know this bucket and some do not");
     let late = ask("GET", "s3.test", &presigned("GET", "s3.test", "/b/k", now() - 61, 60));
     assert_eq!(
         (refusal(&late), super::element(&late, "Message")),

@@ -62,6 +62,39 @@ async fn what_is_no_operation_is_refused_and_no_spelling_slips_past() {
     let in_host = alone.send("DELETE /k HTTP/1.1\r\nHost: b.s3.test\r\n\r\n");
     assert_eq!(refusal(&in_host), (403, "AccessDenied".into()));
     assert_eq!(alone.send("DELETE /k HTTP/1.1\r\nHost: c.s3.test\r\n\r\n").status, 200);
+    let in_capitals = alone.send("DELETE /k HTTP/1.1\r\nHost: B.S3.test\r\n\r\n");
+    assert_eq!(refusal(&in_capitals), (403, "AccessDenied".into()));
+    for host in ["c.s3.test.", ".s3.test", "b..s3.test"] {
+        assert_eq!(alone.send(&format!("DELETE /k HTTP/1.1\r\nHost: {host}\r\n\r\n")).status, 400, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_copied_out_of_a_bucket_that_must_not_be_read() {
+    let app = HttpApp::start("a");
+    let rules = json!([{"operations": ["read"], "buckets": ["secret"]}]);
+    let alone =
+        Alone::start(json!({"routes": [route(app.address(), json!({"s3-switch": {"rules": rules}}))]})).await;
+    let copy = |target: &str, lines: &str| ask(&alone, "PUT", target, lines);
+    for target in ["/open/k", "/open/k?partNumber=1&uploadId=x"] {
+        for source in [
+            "/secret/k",
+            "secret/k?versionId=1",
+            "%2Fsecret%2Fk",
+            "//secret/k",
+            "sec%72et/k",
+            "arn:aws:s3:r:1:accesspoint/a/object/k",
+            "open/../secret/k",
+            "%2573ecret/k",
+            "open",
+        ] {
+            let refused = copy(target, &format!("x-amz-copy-source: {source}\r\n"));
+            assert_eq!(refusal(&refused), (403, "AccessDenied".into()), "{source}");
+        }
+        assert_eq!(copy(target, "x-amz-copy-source: /open/a%2Fb?versionId=1\r\n").status, 200);
+        let both = "x-amz-copy-source: open/k\r\nx-amz-copy-source: secret/k\r\n";
+        assert_eq!(copy(target, both).status, 403);
+    }
 }
 
 #[tokio::test]

@@ -8,9 +8,9 @@ use crate::plugins::{Phase, Phases, Plugin, Request, Step};
 use http::header::{AUTHORIZATION, ORIGIN};
 use std::sync::Arc;
 use towpath_resources::plugins::s3_auth::{Config, Forward};
-use towpath_s3::recognise::argument_of;
+use towpath_s3::recognise::{argument_of, bucket_of_host};
 use towpath_s3::sigv4::{Instant, Message, Policy, Verified, verify};
-use towpath_s3::{ErrorCode, S3Error};
+use towpath_s3::{ErrorCode, S3Error, Unclear};
 
 /// See the module.
 pub(in crate::plugins) struct S3Auth {
@@ -50,6 +50,12 @@ impl S3Auth {
         })
     }
 
+    /// Whether all take the same bucket out of the host.
+    fn check_host(&self, request: &Request<'_>) -> Result<(), Unclear> {
+        let host = String::from_utf8_lossy(request.record.host());
+        bucket_of_host(&host, &self.config.base_domains).map(drop)
+    }
+
     /// Whose request it is: whoever signed it, or nobody in particular.
     fn identify(&self, verified: &Verified, request: &mut Request<'_>) -> Result<(), S3Error> {
         let plugins = request.running().plugins.clone();
@@ -86,6 +92,9 @@ impl Plugin for S3Auth {
     }
 
     fn rewrite(&self, request: &mut Request<'_>) -> Step {
+        if let Err(unclear) = self.check_host(request) {
+            return Step::answer(refused(&unclear.error(), request));
+        }
         if is_preflight(request) {
             return Step::Next;
         }

@@ -75,7 +75,8 @@ impl Onward {
     /// The bucket goes from the host into the path.
     fn put_into_path(&self, request: &mut Request<'_>) {
         let host = String::from_utf8_lossy(request.record.host()).into_owned();
-        let Some(bucket) = bucket_of_host(&host, &self.config.base_domains) else { return };
+        // An unclear host was refused when the signature was looked at.
+        let Ok(Some(bucket)) = bucket_of_host(&host, &self.config.base_domains) else { return };
         let base = host.get(bucket.len() + 1..).unwrap_or_default().to_owned();
         let rewritten = request.record.rewritten().and_then(|rewritten| rewritten.path.clone());
         let path = rewritten.unwrap_or_else(|| request.record.uri.path().to_owned());

@@ -2,8 +2,10 @@
 
 use super::{recognise, refused};
 use crate::plugins::{Phase, Phases, Plugin, Request, Step};
+use http::{HeaderMap, HeaderValue};
 use std::sync::Arc;
 use towpath_resources::plugins::s3_switch::{Code, Config, OrderedList, Rule};
+use towpath_s3::encode::argument;
 use towpath_s3::pattern::fits;
 use towpath_s3::recognise::{argument_of, claimed_access_key};
 use towpath_s3::{ErrorCode, Group, Operation, S3Error, Seen};
@@ -31,6 +33,16 @@ fn code(code: Code) -> ErrorCode {
         Code::NotImplemented => ErrorCode::NotImplemented,
         Code::ServiceUnavailable => ErrorCode::ServiceUnavailable,
     }
+}
+
+/// The bucket of a copy's source; `None` = servers could read different ones out of it.
+fn source_bucket(line: &str) -> Option<String> {
+    let source = argument(line);
+    let path = source.split('?').next()?.trim_start_matches('/');
+    let (bucket, key) = path.split_once('/')?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let tidy = !path.split('/').any(|segment| segment == "." || segment == "..");
+    (tidy && !bucket.is_empty() && !key.is_empty() && bucket.bytes().all(plain)).then(|| bucket.to_owned())
 }
 
 /// Arguments of lists that lean on the order of keys.
@@ -70,6 +82,26 @@ impl S3Switch {
             let message = rule.message.clone();
             let message = message.unwrap_or_else(|| format!("{operation} is switched off here."));
             return Err(S3Error::new(code(rule.code), message));
+        }
+        if matches!(operation, Operation::CopyObject | Operation::UploadPartCopy) {
+            self.judge_sources(request.headers, access_key.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// A copy reads its source, which stands in a header.
+    fn judge_sources(&self, headers: &HeaderMap, access_key: Option<&str>) -> Result<(), S3Error> {
+        let reads = |group: &Group| group.has(Operation::GetObject);
+        if !self.rules.iter().any(|rule| rule.off.iter().any(reads)) {
+            return Ok(());
+        }
+        let is_off = |line: &HeaderValue| match line.to_str().ok().and_then(source_bucket) {
+            Some(bucket) => self.rule(Operation::GetObject, Some(&bucket), access_key).is_some(),
+            None => true,
+        };
+        if headers.get_all("x-amz-copy-source").iter().any(is_off) {
+            let message = "The source of the copy is switched off here.";
+            return Err(S3Error::new(ErrorCode::AccessDenied, message));
         }
         Ok(())
     }
