@@ -39,6 +39,7 @@ struct Told {
     challenge: String,
     lasts: u64,
     introspected: Value,
+    broken: bool,
     asked: Vec<String>,
 }
 
@@ -96,6 +97,9 @@ impl Told {
     fn answer(&mut self, head: &[String], form: &str) -> Option<Value> {
         let path = head[0].split(' ').nth(1).unwrap();
         self.asked.push(path.to_owned());
+        if self.broken {
+            return None;
+        }
         let header = |name: &str| {
             head.iter().find_map(|line| {
                 let (own, value) = line.split_once(": ")?;
@@ -186,7 +190,8 @@ async fn a_browser_logs_in_is_known_and_logs_out() {
         "authorization_params": {"prompt": "login"}}));
     let alone =
         Alone::start(json!({"routes": [route(app.address(), json!({"openid-connect": config}))]})).await;
-    let away = alone.get_with("/a?x=1", "X-Userinfo: forged");
+    // Two slashes at the front would lead to another host in the end.
+    let away = alone.get_with("//a?x=1", "X-Userinfo: forged");
     let (to, asked) = location(&away);
     assert_eq!((away.status, to), (302, format!("{}/authorize", provider.told().issuer)));
     assert_eq!(field(&asked, "redirect_uri"), "http://a.test/back");
@@ -330,6 +335,34 @@ async fn bearer_tokens_are_introspected_and_remembered_as_long_as_wanted() {
     let asked = provider.told().asked.iter().filter(|path| *path == "/introspect").count();
     assert_eq!(asked, 2);
     let _: Client = alone.client();
+}
+
+#[tokio::test]
+async fn users_do_not_get_each_others_responses_from_the_cache() {
+    let (app, provider) = (HttpApp::start("a"), Provider::start());
+    let config = provider.config(json!({"bearer_only": true, "use_jwks": true}));
+    let plugins = json!({"openid-connect": config, "proxy-cache": {"cache_strategy": "memory"}});
+    let alone = Alone::start(json!({"routes": [route(app.address(), plugins)]})).await;
+    for user in ["ann", "bob", "ann"] {
+        let token = sign(0, &provider.claims(json!({"sub": user})));
+        let answer = alone.get_with("/", &format!("X-Access-Token: {token}"));
+        assert_eq!((answer.status, answer.header("apisix-cache-status")), (200, Some("MISS")));
+        assert_eq!(decoded(&answer, "x-userinfo")["sub"], user);
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_is_left_alone_for_a_while() {
+    let (app, provider) = (HttpApp::start("a"), Provider::start());
+    let config = provider.config(json!({"bearer_only": true, "use_jwks": true}));
+    let alone =
+        Alone::start(json!({"routes": [route(app.address(), json!({"openid-connect": config}))]})).await;
+    provider.told().broken = true;
+    let token = sign(0, &provider.claims(json!({})));
+    for _ in 0..5 {
+        assert_eq!(alone.get_with("/", &format!("Authorization: Bearer {token}")).status, 503);
+    }
+    assert_eq!(provider.told().asked.len(), 1);
 }
 
 #[tokio::test]

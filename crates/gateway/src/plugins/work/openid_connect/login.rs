@@ -163,7 +163,8 @@ impl OpenidConnect {
             state: random(24),
             nonce: random(24),
             verifier: self.config.use_pkce.then(|| random(48)),
-            uri: visit.uri.clone(),
+            // More than one slash at the front would name another host.
+            uri: format!("/{}", visit.uri.trim_start_matches(['/', '\\'])),
             begun: now_s(),
         };
         let challenge =

@@ -55,7 +55,7 @@ impl OpenidConnect {
         Self {
             provider: states.kept(&name, now, Provider::default),
             introspected: states.kept(&own, now, bearer::Introspected::default),
-            sealer: config.session.as_ref().and_then(|session| Sealer::new(&session.secret)),
+            sealer: config.session.as_ref().and_then(|session| Sealer::new(&session.secret, &whose(config))),
             public_key: config.public_key.as_deref().and_then(PublicKey::of_pem),
             config: config.clone(),
         }
@@ -119,6 +119,14 @@ impl OpenidConnect {
         tracing::warn!(provider = %self.config.discovery, what, %error, "an OpenID provider cannot be asked");
         Answer::message(503, "the identity provider cannot be asked")
     }
+}
+
+/// What routes have to have in common for a session of one to be good for the other.
+fn whose(config: &Config) -> Vec<u8> {
+    let mut scopes: Vec<&String> = config.required_scopes.iter().flatten().collect();
+    scopes.sort_unstable();
+    scopes.dedup();
+    serde_json::json!([config.discovery, config.client_id, scopes]).to_string().into_bytes()
 }
 
 /// Seconds since 1970.

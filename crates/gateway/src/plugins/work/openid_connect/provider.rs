@@ -14,15 +14,16 @@ use http_body_util::Full;
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Mutex;
 use towpath_resources::plugins::openid_connect::{AuthMethod, Config};
 
 /// Longest answer of a provider.
 const LONGEST: u64 = 1 << 20;
 /// What a provider says of itself is asked for again after this.
 const FOUND_MS: u64 = 3_600_000;
+/// Who could not be asked is left alone for so long.
+const FAILED_MS: u64 = 10_000;
 /// Keys are asked for again because of an unknown one so often a minute.
 const KEYS_AGAIN: u32 = 5;
 
@@ -42,6 +43,8 @@ pub(super) struct Found {
 #[derive(Default)]
 pub(super) struct Provider {
     known: Mutex<Known>,
+    /// Held by the one who asks it; what is known is there for others meanwhile.
+    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -50,6 +53,8 @@ struct Known {
     keys: Option<(u64, Arc<Vec<PublicKey>>)>,
     /// How often keys were asked for because of an unknown one in the minute that began then.
     again: (u64, u32),
+    /// When it could not be asked last, and why.
+    failed: Option<(u64, String)>,
 }
 
 /// Who asks, and how.
@@ -118,56 +123,120 @@ impl Asking<'_> {
 }
 
 impl Provider {
-    /// What it says of itself.
-    pub(super) async fn found(&self, asking: &Asking<'_>) -> io::Result<Arc<Found>> {
-        let mut known = self.known.lock().await;
-        Self::look(&mut known, asking).await
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn look(known: &mut Known, asking: &Asking<'_>) -> io::Result<Arc<Found>> {
-        let now = clock::now_ms();
-        if let Some((at, found)) = &known.found
-            && now < at + FOUND_MS
-        {
-            return Ok(found.clone());
+    /// What it says of itself.
+    pub(super) async fn found(&self, asking: &Asking<'_>) -> io::Result<Arc<Found>> {
+        if let Some(found) = self.known().found() {
+            return found;
+        }
+        let _turn = self.turn.lock().await;
+        self.look(asking).await
+    }
+
+    /// The same for who has the turn.
+    async fn look(&self, asking: &Asking<'_>) -> io::Result<Arc<Found>> {
+        if let Some(found) = self.known().found() {
+            return found;
         }
         let read = asking.get(&asking.0.discovery, None).await;
         let read = read.and_then(|found| serde_json::from_value::<Found>(found).map_err(io::Error::other));
-        match (read, &known.found) {
-            (Ok(found), _) => {
+        let mut known = self.known();
+        match read {
+            Ok(found) => {
                 let found = Arc::new(found);
-                known.found = Some((now, found.clone()));
+                known.found = Some((clock::now_ms(), found.clone()));
                 Ok(found)
             }
-            // What it said before goes on.
-            (Err(_), Some((_, found))) => Ok(found.clone()),
-            (Err(error), None) => Err(error),
+            Err(error) => {
+                known.failed = Some((clock::now_ms(), error.to_string()));
+                // What it said before goes on.
+                known.found.as_ref().map(|(_, found)| found.clone()).ok_or(error)
+            }
         }
     }
 
     /// Whether the provider has signed the token. For a key that is not known the keys are asked for again.
     pub(super) async fn has_signed(&self, token: &Token<'_>, asking: &Asking<'_>) -> io::Result<bool> {
-        let mut known = self.known.lock().await;
-        let (now, oldest) = (clock::now_ms(), asking.0.jwk_expires_in.saturating_mul(1000));
-        if let Some((at, keys)) = &known.keys {
-            let (signed, fresh) = (is_signed(token, keys), now.saturating_sub(*at) < oldest);
-            if signed && fresh {
-                return Ok(true);
+        let oldest = asking.0.jwk_expires_in.saturating_mul(1000);
+        if let Some(signed) = self.known().signed(token, oldest) {
+            return signed;
+        }
+        let _turn = self.turn.lock().await;
+        {
+            let mut known = self.known();
+            if let Some(signed) = known.signed(token, oldest) {
+                return signed;
             }
-            if fresh {
-                if now >= known.again.0 + 60_000 {
-                    known.again = (now, 0);
-                }
-                if known.again.1 >= KEYS_AGAIN {
-                    return Ok(false);
-                }
-                known.again.1 += 1;
+            if !known.may_ask_again(oldest) {
+                return Ok(false);
             }
         }
-        let found = Self::look(&mut known, asking).await?;
+        match self.fetch_keys(asking).await {
+            Ok(keys) => {
+                let signed = is_signed(token, &keys);
+                self.known().keys = Some((clock::now_ms(), Arc::new(keys)));
+                Ok(signed)
+            }
+            Err(error) => {
+                let mut known = self.known();
+                known.failed = Some((clock::now_ms(), error.to_string()));
+                // The keys from before go on.
+                let signed = known.keys.as_ref().is_some_and(|(_, keys)| is_signed(token, keys));
+                if signed { Ok(true) } else { Err(error) }
+            }
+        }
+    }
+
+    async fn fetch_keys(&self, asking: &Asking<'_>) -> io::Result<Vec<PublicKey>> {
+        let found = self.look(asking).await?;
         let url = found.jwks_uri.as_deref().ok_or_else(|| io::Error::other("it has no jwks_uri"))?;
-        let keys = Arc::new(PublicKey::set(&asking.get(url, None).await?));
-        known.keys = Some((now, keys.clone()));
-        Ok(is_signed(token, &keys))
+        Ok(PublicKey::set(&asking.get(url, None).await?))
+    }
+}
+
+impl Known {
+    /// Why it could not be asked a moment ago.
+    fn failure(&self) -> Option<io::Error> {
+        let (at, why) = self.failed.as_ref()?;
+        (clock::now_ms() < at + FAILED_MS).then(|| io::Error::other(why.clone()))
+    }
+
+    /// What it says of itself, if it is not to be asked.
+    fn found(&self) -> Option<io::Result<Arc<Found>>> {
+        match (&self.found, self.failure()) {
+            (Some((at, found)), failure) if failure.is_some() || clock::now_ms() < at + FOUND_MS => {
+                Some(Ok(found.clone()))
+            }
+            (_, failure) => failure.map(Err),
+        }
+    }
+
+    /// Whether it has signed the token, if it is not to be asked.
+    fn signed(&self, token: &Token<'_>, oldest: u64) -> Option<io::Result<bool>> {
+        let failure = self.failure();
+        if let Some((at, keys)) = &self.keys
+            && (failure.is_some() || clock::now_ms().saturating_sub(*at) < oldest)
+            && is_signed(token, keys)
+        {
+            return Some(Ok(true));
+        }
+        failure.map(Err)
+    }
+
+    /// Whether keys may be asked for now; while those that are known are fresh, not often.
+    fn may_ask_again(&mut self, oldest: u64) -> bool {
+        let now = clock::now_ms();
+        if self.keys.as_ref().is_none_or(|(at, _)| now.saturating_sub(*at) >= oldest) {
+            return true;
+        }
+        if now >= self.again.0 + 60_000 {
+            self.again = (now, 0);
+        }
+        let may = self.again.1 < KEYS_AGAIN;
+        self.again.1 += u32::from(may);
+        may
     }
 }

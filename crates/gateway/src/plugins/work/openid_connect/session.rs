@@ -51,9 +51,13 @@ pub(super) struct Sealer {
 }
 
 impl Sealer {
-    pub(super) fn new(secret: &str) -> Option<Self> {
-        let digest =
-            Sha256::new_with_prefix("towpath openid-connect cookie 1\0").chain_update(secret).finalize();
+    /// `whose` = what else has to be the same where a value is opened.
+    pub(super) fn new(secret: &str, whose: &[u8]) -> Option<Self> {
+        let digest = Sha256::new_with_prefix("towpath openid-connect cookie 2\0")
+            .chain_update((secret.len() as u64).to_le_bytes())
+            .chain_update(secret)
+            .chain_update(whose)
+            .finalize();
         Some(Self { key: LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &digest).ok()?) })
     }
 
@@ -170,11 +174,16 @@ mod tests {
 
     #[test]
     fn what_is_sealed_opens_for_its_purpose_alone() {
-        let sealer = Sealer::new("0123456789abcdef").unwrap();
+        let sealer = Sealer::new("0123456789abcdef", b"one").unwrap();
         let sealed = sealer.seal("a", &vec![1, 2]).unwrap();
         assert_eq!(sealer.open::<Vec<u8>>("a", &sealed), Some(vec![1, 2]));
         assert_eq!(sealer.open::<Vec<u8>>("b", &sealed), None);
-        assert_eq!(Sealer::new("another secret..").unwrap().open::<Vec<u8>>("a", &sealed), None);
+        for (secret, whose) in
+            [("another secret..", "one"), ("0123456789abcdef", "two"), ("0123456789abcde", "fone")]
+        {
+            let other = Sealer::new(secret, whose.as_bytes()).unwrap();
+            assert_eq!(other.open::<Vec<u8>>("a", &sealed), None, "{secret} {whose}");
+        }
         for bad in ["", "AAAA", &sealed[1..], &format!("{sealed}A")] {
             assert_eq!(sealer.open::<Vec<u8>>("a", bad), None);
         }
