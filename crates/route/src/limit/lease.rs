@@ -173,7 +173,7 @@ impl Ledger {
     pub fn sweep(&mut self, now_ms: u64) {
         self.keys.retain(|_, account| {
             account.granted.retain(|granted| granted.until_ms > now_ms);
-            !account.granted.is_empty()
+            !account.granted.is_empty() || account.lost > 0 && now_ms < account.ends_ms
         });
     }
 
@@ -291,6 +291,9 @@ mod tests {
         let again = ledger.ask(9_002, 1, &window(0, 10, 0), OLD, 7).unwrap();
         assert_eq!((again.total, again.free), (2, 0));
         assert_eq!(ledger.ask(9_003, 2, &window(0, 1, 0), OLD, 8).unwrap().total, 0);
+        assert_eq!(ledger.ask(9_004, 1, &window(0, 1, 0), OLD, 8).unwrap().total, 0, "nobody holds anything");
+        ledger.sweep(9_005);
+        assert_eq!(ledger.ask(9_006, 1, &window(0, 1, 0), OLD, 8).unwrap().total, 0, "that is not forgotten");
         assert_eq!(ledger.ask(69_000, 1, &window(0, 10, 0), OLD, 9).unwrap().total, 10, "the next window");
     }
 
