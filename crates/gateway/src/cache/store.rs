@@ -15,6 +15,8 @@ use tokio::sync::Semaphore;
 
 /// Most requests that wait for one that fills; more go their own way.
 const WAITING: usize = 1024;
+/// Who has a turn for longer than this is waited for no more, milliseconds: maybe its client reads slowly.
+const LATE_MS: u64 = 5000;
 /// How long nobody waits for a key whose last response could not be kept, milliseconds.
 const PASS_MS: u64 = 5000;
 /// Most keys of which that is known.
@@ -34,7 +36,8 @@ pub(crate) struct Store {
 #[derive(Default)]
 struct State {
     index: Index,
-    turns: HashMap<(Digest, Digest), Arc<Semaphore>>,
+    /// Who waits for what, and since when somebody has its turn.
+    turns: HashMap<(Digest, Digest), (Arc<Semaphore>, u64)>,
     passes: HashMap<Digest, u64>,
 }
 
@@ -44,6 +47,8 @@ pub(crate) enum Turn {
     Fill(FillTurn),
     /// Waits until this is closed, then looks again.
     Wait(Arc<Semaphore>),
+    /// Goes on without the cache, because somebody fetches it for too long.
+    Late,
     /// Goes on without the cache.
     Pass,
 }
@@ -119,17 +124,21 @@ impl Store {
             return Turn::Pass;
         }
         let mut state = self.state();
-        if let Some(done) = state.turns.get(&(key, variant)) {
+        let now = clock::now_ms();
+        if let Some((done, since)) = state.turns.get(&(key, variant)) {
+            if now.saturating_sub(*since) >= LATE_MS {
+                return Turn::Late;
+            }
             return if Arc::strong_count(done) > WAITING { Turn::Pass } else { Turn::Wait(done.clone()) };
         }
         if let Some(until) = state.passes.get(&key) {
-            if clock::now_ms() < *until {
+            if now < *until {
                 return Turn::Pass;
             }
             state.passes.remove(&key);
         }
         let done = Arc::new(Semaphore::new(0));
-        state.turns.insert((key, variant), done.clone());
+        state.turns.insert((key, variant), (done.clone(), now));
         drop(state);
         Turn::Fill(FillTurn { store: self.clone(), key, variant, awaited: variant, done })
     }
@@ -222,7 +231,7 @@ impl Drop for FillTurn {
     fn drop(&mut self) {
         let mut state = self.store.state();
         let slot = (self.key, self.awaited);
-        if state.turns.get(&slot).is_some_and(|turn| Arc::ptr_eq(turn, &self.done)) {
+        if state.turns.get(&slot).is_some_and(|(turn, _)| Arc::ptr_eq(turn, &self.done)) {
             state.turns.remove(&slot);
         }
         drop(state);
@@ -257,6 +266,11 @@ mod tests {
         let Turn::Wait(done) = store.turn(key, other) else { panic!() };
         assert!(matches!(store.turn(key, key), Turn::Fill(_)), "another variant");
         assert!(!done.is_closed());
+        if let Some((_, since)) = store.state().turns.get_mut(&(key, other)) {
+            *since = clock::now_ms().saturating_sub(LATE_MS);
+        }
+        let late = clock::now_ms() < LATE_MS || matches!(store.turn(key, other), Turn::Late);
+        assert!(late, "whoever is slow is waited for no more");
         drop(turn);
         assert!(done.is_closed());
         store.pass(key);
