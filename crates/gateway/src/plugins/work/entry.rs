@@ -1,9 +1,10 @@
 //! What loggers say of a request.
 
-use crate::plugins::vars::Vars;
+use crate::plugins::vars::{Vars, decoded};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, PROXY_AUTHORIZATION, SET_COOKIE};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use towpath_resources::plugins::logs::Format;
 use towpath_route::vars::Template;
 
@@ -123,16 +124,71 @@ fn about_route(vars: &Vars<'_>, entry: &mut Map<String, Value>) {
     }
 }
 
+/// What stands instead of a value that is for no log.
+const HIDDEN: &str = "(hidden)";
+
+/// Headers beside the standard ones whose values prove who somebody is.
+const SECRET_HEADERS: [&str; 8] = [
+    "x-access-token",
+    "x-id-token",
+    "x-raw-id-token",
+    "x-refresh-token",
+    "x-userinfo",
+    "apikey",
+    "x-api-key",
+    "x-amz-security-token",
+];
+
+/// Arguments of queries whose values do.
+const SECRET_ARGUMENTS: [&str; 6] =
+    ["code", "state", "X-Amz-Signature", "X-Amz-Security-Token", "apikey", "jwt"];
+
 /// Headers whose values prove who somebody is, and so are for no log.
 fn is_secret(name: &HeaderName) -> bool {
     [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, SET_COOKIE].contains(name)
+        || SECRET_HEADERS.contains(&name.as_str())
+}
+
+/// The same of arguments, by their names as they are written.
+fn is_secret_argument(name: &str) -> bool {
+    let name = decoded(name);
+    SECRET_ARGUMENTS.iter().any(|secret| secret.eq_ignore_ascii_case(&name))
+}
+
+/// A path and query without values that are for no log.
+fn shown(target: &str) -> Cow<'_, str> {
+    let Some((path, query)) = target.split_once('?') else { return target.into() };
+    let proves = |pair: &str| pair.split('=').next().is_some_and(is_secret_argument);
+    if !query.split('&').any(proves) {
+        return target.into();
+    }
+    let pairs: Vec<String> = query
+        .split('&')
+        .map(|pair| match pair.split_once('=') {
+            Some((name, _)) if is_secret_argument(name) => format!("{name}={HIDDEN}"),
+            _ => pair.to_owned(),
+        })
+        .collect();
+    format!("{path}?{}", pairs.join("&")).into()
+}
+
+/// The arguments of a query, decoded.
+fn arguments(query: Option<&str>) -> Map<String, Value> {
+    let pairs = query.into_iter().flat_map(|query| query.split('&')).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = if is_secret_argument(name) { HIDDEN.into() } else { decoded(value) };
+            (decoded(name).into_owned(), value.into_owned().into())
+        })
+        .collect()
 }
 
 fn headers(map: &HeaderMap) -> Value {
     let mut all = Map::new();
     for name in map.keys() {
         if is_secret(name) {
-            all.insert(name.as_str().to_owned(), "(hidden)".into());
+            all.insert(name.as_str().to_owned(), HIDDEN.into());
             continue;
         }
         let mut values =
@@ -156,20 +212,8 @@ fn all(vars: &Vars<'_>, bodies: &Bodies) -> Map<String, Value> {
     let ms = |ns: u64| ns as f64 / 1e6;
     let target = record.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let host = String::from_utf8_lossy(record.host()).into_owned();
-    let query: Map<String, Value> = record
-        .uri
-        .query()
-        .into_iter()
-        .flat_map(|query| query.split('&'))
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (
-                crate::plugins::vars::decoded(key).into_owned(),
-                crate::plugins::vars::decoded(value).into_owned().into(),
-            )
-        })
-        .collect();
+    let target = shown(target);
+    let query = arguments(record.uri.query());
     let mut entry = Map::new();
     about_route(vars, &mut entry);
     let rest = json!({
@@ -208,14 +252,23 @@ mod tests {
     #[test]
     fn values_that_prove_who_somebody_is_are_not_told() {
         let mut map = HeaderMap::new();
-        for name in ["authorization", "proxy-authorization", "cookie", "set-cookie", "accept"] {
+        for name in ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-userinfo", "accept"] {
             map.append(name, "value".parse().unwrap());
             map.append(name, "other".parse().unwrap());
         }
         let told = headers(&map);
-        for name in ["authorization", "proxy-authorization", "cookie", "set-cookie"] {
+        for name in ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-userinfo"] {
             assert_eq!(told[name], "(hidden)");
         }
         assert_eq!(told["accept"], json!(["value", "other"]));
+        let query = "x=1&X-Amz-Signature=abc&st%61te=s&jwt&API";
+        assert_eq!(shown("/a?b"), "/a?b");
+        let path = format!("/code=1?{query}");
+        assert_eq!(shown(&path), "/code=1?x=1&X-Amz-Signature=(hidden)&st%61te=(hidden)&jwt&API");
+        let told = arguments(Some(query));
+        assert_eq!(
+            (&told["x"], &told["state"], &told["X-Amz-Signature"]),
+            (&json!("1"), &json!(HIDDEN), &json!(HIDDEN))
+        );
     }
 }
