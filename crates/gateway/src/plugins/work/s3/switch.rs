@@ -41,7 +41,8 @@ fn source_bucket(line: &str) -> Option<String> {
     let path = source.split('?').next()?.trim_start_matches('/');
     let (bucket, key) = path.split_once('/')?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    let tidy = !path.split('/').any(|segment| segment == "." || segment == "..");
+    // A `?` may be the key's.
+    let tidy = !source.split(['/', '\\', '?']).any(|segment| segment == "." || segment == "..");
     (tidy && !bucket.is_empty() && !key.is_empty() && bucket.bytes().all(plain)).then(|| bucket.to_owned())
 }
 
