@@ -52,6 +52,7 @@ impl Feed {
             return false;
         }
         if state.judge(&delta.readable) == DeltaOutcome::Gap {
+            state.note_gap(&delta.readable);
             self.hold(delta);
             self.miss(now_ms, random);
             return false;
@@ -199,6 +200,49 @@ mod tests {
         state.apply_snapshot(Revision(8), items(&["shop"]));
         feed.loaded(&mut state, 900, 0);
         assert_eq!((state.revision(), end_of_wait(&feed)), (Revision(9), None));
+    }
+
+    /// The store is set back to 3, and goes on to 5 with other content: what is told of that looks like what is known.
+    #[test]
+    fn what_a_store_that_was_set_back_tells_cancels_no_snapshot() {
+        let (mut feed, mut state) = loaded();
+        feed.take(delta(1, 5, 5, vec![]).into(), &mut state, 0, 0);
+        for told in [delta(2, 3, 3, vec![]), delta(2, 4, 5, vec![]), delta(2, 5, 6, items(&["blog"]))] {
+            assert!(!feed.take(told.into(), &mut state, 100, 0));
+        }
+        assert_eq!((state.stand().epoch, state.revision()), (1, Revision(5)), "nothing of it fits");
+        assert_eq!(end_of_wait(&feed), Some(100 + GRACE_MS));
+        assert!(feed.begin_loading());
+        // Of a manager that has not noticed yet.
+        state.obey(1);
+        state.apply_snapshot(Revision(5), items(&["shop"]));
+        feed.loaded(&mut state, 700, 0);
+        assert_eq!(end_of_wait(&feed), Some(700 + GRACE_MS));
+        assert!(feed.begin_loading());
+        state.obey(2);
+        state.apply_snapshot(Revision(5), items(&["news"]));
+        feed.loaded(&mut state, 1300, 0);
+        assert_eq!((state.stand().epoch, state.revision(), end_of_wait(&feed)), (2, Revision(6), None));
+        state.commit(1);
+        let serves = |host: &str| state.table().find(host.as_bytes(), b"/").is_some();
+        assert!(serves("news.localhost") && serves("blog.localhost"));
+        assert!(!serves("shop.localhost"), "what was deleted is gone");
+    }
+
+    #[test]
+    fn a_delta_across_the_revision_of_an_epoch_before_does_not_fit() {
+        let (mut feed, mut state) = loaded();
+        feed.take(delta(1, 5, 5, vec![]).into(), &mut state, 0, 0);
+        for told in [delta(2, 4, 5, vec![]), delta(2, 4, 7, items(&["blog"]))] {
+            assert!(!feed.take(told.into(), &mut state, 100, 0));
+        }
+        assert_eq!(state.revision(), Revision(5));
+        assert_eq!(end_of_wait(&feed), Some(100 + GRACE_MS));
+        // A higher epoch alone, as whenever a manager starts, costs nothing.
+        let (mut feed, mut state) = loaded();
+        feed.take(delta(1, 5, 5, vec![]).into(), &mut state, 0, 0);
+        assert!(feed.take(delta(2, 5, 6, items(&["blog"])).into(), &mut state, 100, 0));
+        assert_eq!((state.stand().epoch, end_of_wait(&feed)), (2, None));
     }
 
     #[test]

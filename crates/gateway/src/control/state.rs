@@ -58,6 +58,8 @@ pub(crate) struct State {
     /// A complete set of items was taken once.
     loaded: bool,
     epoch: u64,
+    /// Epoch of a table that looks back of this one: nothing of it fits before its snapshot. 0 = none.
+    set_back: u64,
     cells: BTreeMap<CellId, HeardCell>,
     refused: BTreeMap<String, String>,
     /// Names of those of the refused that could not be read.
@@ -76,6 +78,7 @@ impl State {
             revision: Revision(0),
             loaded: false,
             epoch: 0,
+            set_back: 0,
             cells: BTreeMap::new(),
             refused: BTreeMap::new(),
             unread: BTreeSet::new(),
@@ -102,6 +105,23 @@ impl State {
     /// Takes over the epoch of a snapshot: what is told of a lower one counts no more.
     pub(crate) fn obey(&mut self, epoch: u64) {
         self.epoch = self.epoch.max(epoch);
+        // Managers of an earlier version do not say which epoch a snapshot is of.
+        if epoch == 0 || epoch >= self.set_back {
+            self.set_back = 0;
+        }
+    }
+
+    /// Whether a delta begins, in a later epoch, before what is here: the store was restored from a copy, and revisions of
+    /// the same number may be others.
+    fn looks_back(&self, delta: &GatewayDelta) -> bool {
+        delta.epoch > self.epoch && self.epoch > 0 && delta.from < self.revision
+    }
+
+    /// A delta did not fit: if the store was set back, nothing of its epoch fits any more until a snapshot has come.
+    pub(crate) fn note_gap(&mut self, delta: &GatewayDelta) {
+        if self.looks_back(delta) {
+            self.set_back = self.set_back.max(delta.epoch);
+        }
     }
 
     /// Whether there is a routing table at all, an empty one included.
@@ -175,10 +195,8 @@ impl State {
         if delta.epoch < self.epoch {
             return DeltaOutcome::Known;
         }
-        // A later epoch at an earlier revision: the store was restored from a copy.
-        if delta.from > self.revision
-            || (delta.epoch > self.epoch && self.epoch > 0 && delta.to < self.revision)
-        {
+        let other = self.set_back > self.epoch && delta.epoch >= self.set_back;
+        if other || delta.from > self.revision || self.looks_back(delta) {
             return DeltaOutcome::Gap;
         }
         if delta.to <= self.revision { DeltaOutcome::Known } else { DeltaOutcome::Applied }
