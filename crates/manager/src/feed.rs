@@ -42,11 +42,13 @@ pub(crate) async fn wait_loaded(core: &Core) {
 async fn run(core: &Core, mailboxes: &Mailboxes) {
     let mut pause = BACKOFF.0;
     let mut at: Option<u64> = None;
+    // The store was set back, and the epoch is not raised for that yet.
+    let mut set_back = false;
     loop {
         let wanted = core.reloads.wanted();
         let result = match &mut at {
             Some(stamp) if core.reloads.is_done(wanted) => follow(core, mailboxes, stamp).await,
-            at => load(core, mailboxes).await.map(|stamp| *at = Some(stamp)),
+            at => load(core, mailboxes, &mut set_back).await.map(|stamp| *at = Some(stamp)),
         };
         match result {
             Ok(()) => {
@@ -54,12 +56,13 @@ async fn run(core: &Core, mailboxes: &Mailboxes) {
                 core.store_seen(true);
                 core.set_cache_loaded();
                 core.reloads.done(wanted);
+                if set_back {
+                    set_back = !raise_epoch(core).await;
+                }
             }
             Err(StoreError::Compacted { after, oldest }) => {
                 tracing::warn!(%after, %oldest, "the feed does not reach back to what is known; loading everything");
-                if at.take().is_some() && oldest.0 <= after.0.saturating_add(1) {
-                    raise_epoch(core).await;
-                }
+                set_back |= at.take().is_some() && oldest.0 <= after.0.saturating_add(1);
             }
             Err(error) => {
                 core.store_seen(!matches!(error, StoreError::Unavailable { .. }));
@@ -72,9 +75,10 @@ async fn run(core: &Core, mailboxes: &Mailboxes) {
 }
 
 /// The store was set back: gateways and cells have obeyed revisions that it has not, or has with other content. Of a higher
-/// epoch they take lower revisions.
-async fn raise_epoch(core: &Core) {
-    let Some(fence) = core.fence() else { return };
+/// epoch they take lower revisions. `false` = it has to be tried again.
+async fn raise_epoch(core: &Core) -> bool {
+    // Who is no member joins anew, which raises it.
+    let Some(fence) = core.fence() else { return true };
     match core.store.raise_epoch(fence, core.epoch()).await {
         Ok(epoch) => {
             tracing::warn!(
@@ -82,15 +86,19 @@ async fn raise_epoch(core: &Core) {
                 "the store was set back: its epoch is raised above all that was told before"
             );
             core.raise_epoch(epoch);
+            true
         }
-        // Who is no member any more joins anew, which raises it.
-        Err(error) => tracing::warn!(%error, "the epoch could not be raised"),
+        Err(error) => {
+            tracing::warn!(%error, "the epoch could not be raised");
+            false
+        }
     }
 }
 
 /// Lists everything, and gives the stamp of the revision before. Pages may be of different revisions; changes since that
-/// one are read again.
-async fn load(core: &Core, mailboxes: &Mailboxes) -> Result<u64, StoreError> {
+/// one are read again. The epoch of a store that was set back is raised once its state is here, and before it is told of: what
+/// was there before is never told with the new epoch.
+async fn load(core: &Core, mailboxes: &Mailboxes, set_back: &mut bool) -> Result<u64, StoreError> {
     let mut records = Vec::new();
     // Before anything is listed: so what was listed in the life of another store is noticed by the next look.
     let newest = core.store.revision().await?;
@@ -109,6 +117,9 @@ async fn load(core: &Core, mailboxes: &Mailboxes) -> Result<u64, StoreError> {
         }
     }
     let step = core.cache.load(records, first);
+    if *set_back {
+        *set_back = !raise_epoch(core).await;
+    }
     tell(core, mailboxes, step);
     mailboxes.activate_all(core);
     Ok(begin.stamp)

@@ -30,6 +30,8 @@ pub(crate) struct FaultyStore {
     calls: AtomicU64,
     /// Commits that came.
     commits: AtomicU64,
+    /// So many times the epoch is not raised.
+    keeps_epoch: AtomicU64,
     /// How far its clock was set back, milliseconds.
     back_ms: AtomicU64,
     /// How far it was set forward.
@@ -50,6 +52,7 @@ impl FaultyStore {
             refused: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             commits: AtomicU64::new(0),
+            keeps_epoch: AtomicU64::new(0),
             back_ms: AtomicU64::new(0),
             ahead_ms: AtomicU64::new(0),
         })
@@ -63,6 +66,11 @@ impl FaultyStore {
     /// Its clock goes forward by so much.
     pub(crate) fn set_clock_ahead(&self, ms: u64) {
         self.ahead_ms.store(ms, Ordering::SeqCst);
+    }
+
+    /// So many times the epoch is not raised.
+    pub(crate) fn keep_epoch(&self, times: u64) {
+        self.keeps_epoch.store(times, Ordering::SeqCst);
     }
 
     pub(crate) fn set_down(&self, down: bool) {
@@ -192,6 +200,10 @@ impl Store for FaultyStore {
     }
     async fn raise_epoch(&self, fence: Fence, above: u64) -> Result<u64, StoreError> {
         self.check()?;
+        let left = |left: u64| left.checked_sub(1);
+        if self.keeps_epoch.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok() {
+            return Err(StoreError::Unavailable { why: "not now".into(), uncertain: false });
+        }
         self.inner.raise_epoch(fence, above).await
     }
     async fn epoch(&self) -> Result<u64, StoreError> {
