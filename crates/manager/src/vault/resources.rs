@@ -170,8 +170,8 @@ pub(super) fn keys_in(key: &Key, stored: &Value, mut found: impl FnMut(Option<Ke
     });
 }
 
-/// Seals a stored document anew, and what is not sealed yet; how many were, and how many could not be opened.
-pub(super) fn reseal(key: &Key, stored: &mut Value, ring: &GatewayRing) -> (u64, u64) {
+/// Seals a stored document anew, and, with `bare`, what is not sealed yet; how many were, and how many could not be opened.
+pub(super) fn reseal(key: &Key, stored: &mut Value, ring: &GatewayRing, bare: bool) -> (u64, u64) {
     let (mut done, mut stuck) = (0, 0);
     let id = key.to_string();
     each_secret(key, stored, |path, place| {
@@ -184,6 +184,7 @@ pub(super) fn reseal(key: &Key, stored: &mut Value, ring: &GatewayRing) -> (u64,
                 }
                 ring.ring.open(where_, &sealed).ok()
             }
+            None if !bare => return,
             None => place.as_str().map(|text| Secret::new(text.to_owned())),
         };
         match plain.and_then(|plain| ring.newest().seal(where_, &plain).ok()) {

@@ -21,8 +21,16 @@ use towpath_types::{Kind, Record, Revision};
 
 /// Kinds whose records hold sealed values of their own.
 const KINDS: [Kind; 3] = [Kind::App, Kind::Group, Kind::Resource];
+/// Since this protocol of managers what was stored plain is sealed.
+const SEALS_STORED: u16 = 2;
 /// Records after which the progress is told.
 const TELL: u64 = 50;
+
+/// Whether secrets that an earlier version stored as they are are sealed: not while one of that version is a member, nor while
+/// the protocol is held for its gateways, which could not read them.
+fn seals_stored(core: &Core) -> bool {
+    core.protocol() >= SEALS_STORED
+}
 
 /// How many values are sealed with which key. Those of resources count for the key that theirs belongs to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +41,7 @@ pub(crate) struct Tally {
     pub(crate) waiting: BTreeMap<KeyId, u64>,
     /// Apps and resources with values whose key is not here.
     pub(crate) closed: BTreeMap<KeyId, Vec<String>>,
-    /// Secrets of resources that an earlier version stored as they are.
+    /// Secrets of resources that an earlier version stored as they are, once they are to be sealed.
     plain: u64,
 }
 
@@ -57,6 +65,10 @@ impl Tally {
 pub(super) struct Swept {
     active: KeyId,
     gateway: Option<KeyId>,
+    /// A store that was set back may have any of it again at the same revisions.
+    epoch: u64,
+    /// Whether secrets that were stored as they are were looked for.
+    plain: bool,
     to: Revision,
 }
 
@@ -128,11 +140,11 @@ pub(crate) fn tally(core: &Core) -> Tally {
 
 fn tally_resources(core: &Core, tally: &mut Tally) {
     let keys = core.gateway_keys().keys;
-    let ring = core.vault.ring();
+    let (ring, plain) = (core.vault.ring(), seals_stored(core));
     for record in core.cache.list(Kind::Resource, None, None) {
         let Some(key) = resources::resource_of(&record) else { continue };
         resources::keys_in(&key, &record.spec, |id| {
-            let Some(id) = id else { return tally.plain += 1 };
+            let Some(id) = id else { return tally.plain += u64::from(plain) };
             let known = keys.get(&id);
             let of = known.map_or_else(|| id.clone(), |known| known.of.clone());
             // The key that opens it is another one than the key that it counts for once that was rotated.
@@ -202,16 +214,20 @@ pub(crate) async fn reseal_left(
     let mut pass = Pass { done, stuck: 0, left: tally(core).besides(&spec.active) };
     tell(pass);
     let (gateway, mut records) = (core.gateway_ring().ok(), 0_u64);
-    let from = core.cache.revision();
+    let plain = seals_stored(core);
+    // The epoch first: with a later one goes no revision of an earlier one.
+    let (epoch, from) = (core.epoch(), core.cache.revision());
     let swept = Swept {
         active: spec.active.clone(),
         gateway: gateway.as_ref().map(|ring| ring.newest().id().clone()),
+        epoch,
+        plain,
         to: from,
     };
     let clean = core.vault.clean_to(&swept);
     for kind in KINDS {
         for record in core.cache.list(kind, None, None) {
-            if record.revision <= clean || !is_left(&record, spec, gateway.as_ref()) {
+            if record.revision <= clean || !is_left(&record, spec, gateway.as_ref(), plain) {
                 continue;
             }
             let (done, stuck) = reseal_record(core, &record.key, spec, gateway.as_ref()).await?;
@@ -235,12 +251,14 @@ pub(crate) async fn reseal_left(
 }
 
 /// Whether a record has a value that is sealed with another key.
-fn is_left(record: &Record, spec: &KeyringSpec, gateway: Option<&GatewayRing>) -> bool {
+fn is_left(record: &Record, spec: &KeyringSpec, gateway: Option<&GatewayRing>, plain: bool) -> bool {
     let mut found = false;
     if record.key.kind == Kind::Resource {
         let newest = gateway.map(|ring| ring.newest().id());
         if let Some(key) = resources::resource_of(record) {
-            resources::keys_in(&key, &record.spec, |id| found |= id.as_ref() != newest);
+            resources::keys_in(&key, &record.spec, |id| {
+                found |= if id.is_none() { plain } else { id.as_ref() != newest };
+            });
         }
         return found;
     }
@@ -264,7 +282,7 @@ async fn reseal_record(
         let (mut of_spec, mut of_status) = (present.spec.clone(), present.status.clone());
         let (in_spec, in_status) = match (resources::resource_of(present), gateway) {
             (Some(key), Some(gateway)) if present.key.kind == Kind::Resource => {
-                (resources::reseal(&key, &mut of_spec, gateway), (0, 0))
+                (resources::reseal(&key, &mut of_spec, gateway, seals_stored(core)), (0, 0))
             }
             (Some(key), None) if present.key.kind == Kind::Resource => {
                 let mut stuck = 0;
@@ -354,7 +372,8 @@ impl super::Vault {
     /// Up to where a look with these keys has nothing to find.
     fn clean_to(&self, keys: &Swept) -> Revision {
         let swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |swept: &&Swept| (&swept.active, &swept.gateway) == (&keys.active, &keys.gateway);
+        let of = |swept: &Swept| (swept.active.clone(), swept.gateway.clone(), swept.epoch, swept.plain);
+        let same = |swept: &&Swept| of(swept) == of(keys);
         swept.as_ref().filter(same).map_or(Revision(0), |swept| swept.to)
     }
 
