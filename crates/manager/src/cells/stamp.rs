@@ -10,6 +10,8 @@ use towpath_types::spec::Wanted;
 
 /// Another version may make another spec of the same.
 const MADE_BY: &str = env!("CARGO_PKG_VERSION");
+/// Rises with every change of what `find_instance` makes of the same records: builds of one version may differ in that.
+const FORM: u32 = 1;
 
 /// The stamp of an instance's spec. `None` = it has none: what has secrets is told in full each time, since only so does the
 /// parcel of each answer hold all that the cell needs.
@@ -23,6 +25,7 @@ pub(super) fn find_stamp(found: &CellInstance) -> Option<u64> {
     }
     let artifact = status.releases.get(&version.release)?.artifact;
     let mut text = MADE_BY.as_bytes().to_vec();
+    text.extend_from_slice(&FORM.to_le_bytes());
     for digest in [&version.release, &version.settings, &artifact] {
         text.extend_from_slice(digest.as_bytes());
     }
