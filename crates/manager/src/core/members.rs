@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::time::Instant;
 use towpath_store::ManagerRow;
 use towpath_types::{Incarnation, ManagerId, Revision};
@@ -12,6 +13,9 @@ use towpath_wire::protocol::{PROTOCOL, find_protocol};
 
 /// Silence after which a manager is suspected, milliseconds: a heartbeat and a half.
 pub const SUSPECT_MS: u64 = 3_000;
+
+/// How long after its last report it is believed what a manager says that it knows.
+const BELIEVED: Duration = Duration::from_millis(2 * SUSPECT_MS);
 
 /// Where a manager stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,12 +111,14 @@ impl Members {
     }
 
     /// Whether another manager has said that it knows more than this, in the table or not: who does not reach the store cannot
-    /// know who is in the table.
+    /// know who is in the table. What one said that was not heard for two suspicions counts no more: it may be gone.
     pub(crate) fn know_more(&self, than: ManagerId, epoch: u64, revision: Revision) -> bool {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reports = heard.reports.values();
-        reports
-            .any(|(report, _)| report.manager != than && (report.epoch > epoch || report.revision > revision))
+        reports.any(|(report, at)| {
+            let more = report.epoch > epoch || report.revision > revision;
+            more && report.manager != than && at.elapsed() < BELIEVED
+        })
     }
 
     /// The protocol that all who are members read: the lowest of theirs.
@@ -220,6 +226,18 @@ mod tests {
         assert_eq!(members.protocol(), 1, "it is there until its row is gone");
         members.set_rows(vec![of(1, "0.2.0+protocol.2"), ManagerRow { evicted: true, ..of(2, "0.1.0") }]);
         assert_eq!(members.protocol(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_silent_for_long_knows_nothing_more() {
+        let members = Members::default();
+        members.hear(report(1, 1));
+        assert!(members.know_more(id(2), 0, Revision(1)) && members.know_more(id(2), 1, Revision(0)));
+        assert!(!members.know_more(id(1), 0, Revision(0)), "of itself");
+        tokio::time::advance(BELIEVED).await;
+        assert!(!members.know_more(id(2), 0, Revision(1)));
+        members.hear(report(1, 1));
+        assert!(members.know_more(id(2), 0, Revision(1)));
     }
 
     #[test]
