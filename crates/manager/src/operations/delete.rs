@@ -16,7 +16,7 @@ const DRAIN: Duration = Duration::from_secs(90);
 impl Operations {
     pub(super) async fn delete_group(&self, job: &Job) -> Result<(), Failure> {
         let present = self.core.store.get(&job.group.key()).await.map_err(Failure::of_store)?;
-        if job.resumed && present.is_none() {
+        if job.resumed && is_gone(job, present.as_ref()) {
             return Ok(());
         }
         // What it stopped once and is not stopped now was pushed or started by somebody later, who wins.
@@ -41,7 +41,7 @@ impl Operations {
 
     pub(super) async fn delete_app(&self, job: &Job) -> Result<(), Failure> {
         let present = self.core.store.get(&keys::app_key(job.app())).await.map_err(Failure::of_store)?;
-        if job.resumed && present.is_none() {
+        if job.resumed && is_gone(job, present.as_ref()) {
             return self.remove_late_routes(job).await;
         }
         // As with a group: what was begun once is not begun again.
@@ -108,6 +108,11 @@ impl Operations {
         let leads_here = |record: &Record| record.spec::<RouteSpec>().is_ok_and(|route| route.app == *app);
         Ok(page.records.into_iter().filter(leads_here).collect())
     }
+}
+
+/// Whether what it deletes is not there any more; what was made since it was asked for is another one.
+fn is_gone(job: &Job, present: Option<&Record>) -> bool {
+    present.is_none_or(|present| present.created_ms > job.created_ms)
 }
 
 fn stopped(group: &LoadedGroup) -> GroupSpec {

@@ -77,6 +77,8 @@ pub(crate) struct Job {
     pub(crate) live: Arc<Live>,
     /// As it is stored from the change, or the end, on.
     pub(crate) spec: OperationSpec,
+    /// When it was asked for, by the store's clock.
+    pub(super) created_ms: u64,
     /// It had made its change already when another manager, or an earlier start of this one, left it.
     pub(crate) resumed: bool,
     /// Generation that what it changes has to be at, as its client said.
@@ -99,7 +101,7 @@ impl Job {
         group: GroupRef,
         live: Arc<Live>,
         fence: Fence,
-        revision: Revision,
+        record: &Record,
     ) -> Self {
         Self {
             id: spec.operation,
@@ -108,11 +110,12 @@ impl Job {
             by: spec.by.clone(),
             live,
             spec,
+            created_ms: record.created_ms,
             resumed: false,
             expected: None,
             steps: AtomicU32::new(0),
             fence,
-            revision: AtomicU64::new(revision.0),
+            revision: AtomicU64::new(record.revision.0),
             lost: AtomicBool::new(false),
         }
     }

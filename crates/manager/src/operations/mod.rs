@@ -195,7 +195,7 @@ impl Operations {
             let live = self.add_live(id, OperationStatus::default(), 0);
             let job = Job {
                 expected: asked.expected,
-                ..Job::new(blank, self.order.of(&group), group, live, fence, record.revision)
+                ..Job::new(blank, self.order.of(&group), group, live, fence, &record)
             };
             drop(starting);
             self.spawn_run(job, asked.input, slot);

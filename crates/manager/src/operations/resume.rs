@@ -28,7 +28,7 @@ impl Operations {
         let job = Job {
             resumed: rolling,
             expected: asked.as_ref().and_then(|asked| asked.expected).filter(|_| !rolling),
-            ..Job::new(spec, self.order.of(&group), group, live, fence, record.revision)
+            ..Job::new(spec, self.order.of(&group), group, live, fence, &record)
         };
         if let Some(by) = cancelled {
             return self.end_unrun(&job, Failure::cancelled(&by)).await;
