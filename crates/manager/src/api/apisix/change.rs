@@ -95,13 +95,16 @@ impl ApiState {
             let revision = present.revision;
             let mut moved = false;
             let commit = self
-                .change(&stored, conditions, |present, expect| match present {
-                    Some(record) if record.revision == revision => {
-                        self.writes(&key, &plain, present, expect, &there)
-                    }
-                    _ => {
-                        moved = true;
-                        Err(Problem::conflict("it was changed at the same time; try again"))
+                .change(&stored, conditions, |present, expect| {
+                    moved = false;
+                    match present {
+                        Some(record) if record.revision == revision => {
+                            self.writes(&key, &plain, present, expect, &there)
+                        }
+                        _ => {
+                            moved = true;
+                            Err(Problem::conflict("it was changed at the same time; try again"))
+                        }
                     }
                 })
                 .await;
