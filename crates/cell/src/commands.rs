@@ -64,7 +64,12 @@ impl Commands {
             return None;
         }
         let set = self.ledger.read(|ledger| ledger.desired.epoch);
-        let obeyed = self.obeyed.fetch_max(epoch, Ordering::SeqCst).max(set);
+        // One that no store can have would refuse every manager from then on.
+        let known = match epoch < i64::MAX.unsigned_abs() {
+            true => self.obeyed.fetch_max(epoch, Ordering::SeqCst),
+            false => self.obeyed.load(Ordering::SeqCst),
+        };
+        let obeyed = known.max(set);
         (epoch < obeyed).then_some(obeyed)
     }
 
