@@ -35,6 +35,34 @@ async fn settled(platform: &Platform, newest: bool) {
     }
 }
 
+/// Gateways of the version before could not read it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_stored_plain_is_sealed_once_the_protocol_is_not_held_any_more() {
+    let mut platform = Platform::start_with(|settings| {
+        with_gateways(settings);
+        settings.protocol = 1;
+    })
+    .await;
+    let (kind, id, sent, _) = resources().into_iter().next().unwrap();
+    assert_eq!(put(&platform, &path_of(kind, id), &sent).await.status, StatusCode::CREATED);
+    let plain = json!({"username": "jack", "plugins": {"key-auth": {"key": VALUE}}});
+    let key = keys::resource_name("consumers/jack".into());
+    platform.fleet.put(key.clone(), plain.clone()).await;
+    rotate(&platform.api()).await;
+    until_async("the rotation has ended without it", async || {
+        rotations(&platform).await.first().is_some_and(|rotation| rotation["phase"] == "succeeded")
+    })
+    .await;
+    let stored = async || platform.store.get(&key).await.unwrap().unwrap().spec;
+    assert_eq!(stored().await, plain);
+    // Without the setting.
+    platform.fleet.restart().await;
+    until_async("it is sealed", async || {
+        !platform.store.get(&key).await.unwrap().unwrap().spec.to_string().contains(VALUE)
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rotation_goes_on_wherever_it_is_cut_off() {
     let mut platform = Platform::start_with(with_gateways).await;

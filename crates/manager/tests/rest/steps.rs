@@ -199,3 +199,53 @@ async fn a_delete_that_was_cut_off_leaves_what_was_started_since() {
     }
     assert!(raced[0] > 0 && raced[1] > 0, "{raced:?}");
 }
+
+/// What was made anew since a delete was asked for is not what that was to delete.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delete_that_was_cut_off_leaves_what_was_made_anew() {
+    let mut platform = Platform::start().await;
+    let source = platform.upload("one").await;
+    let mut anew = [0; 2];
+    for step in 2..8 {
+        let name = format!("app-{step}");
+        let pushed = platform.push(&name, push_of(source)).await;
+        assert_eq!(pushed["phase"], "succeeded", "{pushed}");
+        let lane = step % 2 == 1;
+        let path = if lane { format!("/v1/apps/{name}/groups/base") } else { format!("/v1/apps/{name}") };
+        let client = platform.api();
+        let ids = [(); 2].map(|()| platform.fleet.core().mint_record_id());
+        cut_off_as(&mut platform, &client, &name, (step / 2, true), (Method::DELETE, &path, json!({}))).await;
+        let (of_app, of_group) =
+            (keys::app_key(&app(&name)), keys::GroupRef::new(app(&name), LaneName::base()).key());
+        let store = &platform.store;
+        let (Some(old_app), Some(old_group)) =
+            (store.get(&of_app).await.unwrap(), store.get(&of_group).await.unwrap())
+        else {
+            start_again(&mut platform).await;
+            continue;
+        };
+        if old_group.spec["stopped"] == true {
+            for (record, id) in [old_group, old_app].into_iter().zip(ids) {
+                let delete = Write::Delete { key: record.key.clone(), expect: Expect::Any };
+                let put = Write::Put {
+                    key: record.key,
+                    id,
+                    expect: Expect::Absent,
+                    spec: Some(record.spec),
+                    status: None,
+                };
+                for write in [delete, put] {
+                    let transaction = Transaction { writes: vec![write], fence: None, idempotency: None };
+                    store.commit(transaction).await.unwrap();
+                }
+            }
+            anew[usize::from(lane)] += 1;
+            start_again(&mut platform).await;
+            let operations = ended(&platform, &name).await;
+            assert_eq!(parts(&platform, &name).await[..2], [1, 1], "{step}: {operations:?}");
+        } else {
+            start_again(&mut platform).await;
+        }
+    }
+    assert!(anew[0] > 0 && anew[1] > 0, "{anew:?}");
+}
