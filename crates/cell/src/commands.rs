@@ -65,9 +65,10 @@ impl Commands {
         }
         let set = self.ledger.read(|ledger| ledger.desired.epoch);
         // One that no store can have would refuse every manager from then on.
-        let known = match epoch < i64::MAX.unsigned_abs() {
-            true => self.obeyed.fetch_max(epoch, Ordering::SeqCst),
-            false => self.obeyed.load(Ordering::SeqCst),
+        let known = if epoch < i64::MAX.unsigned_abs() {
+            self.obeyed.fetch_max(epoch, Ordering::SeqCst)
+        } else {
+            self.obeyed.load(Ordering::SeqCst)
         };
         let obeyed = known.max(set);
         (epoch < obeyed).then_some(obeyed)

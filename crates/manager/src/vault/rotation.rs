@@ -230,7 +230,7 @@ pub(crate) async fn reseal_left(
             if record.revision <= clean || !is_left(&record, spec, gateway.as_ref(), plain) {
                 continue;
             }
-            let (done, stuck) = reseal_record(core, &record.key, spec, gateway.as_ref()).await?;
+            let (done, stuck) = reseal_record(core, &record.key, spec, gateway.as_ref(), plain).await?;
             (pass.done, pass.stuck, records) = (pass.done + done, pass.stuck + stuck, records + 1);
             pass.left = pass.left.saturating_sub(done);
             tell(pass);
@@ -257,7 +257,7 @@ fn is_left(record: &Record, spec: &KeyringSpec, gateway: Option<&GatewayRing>, p
         let newest = gateway.map(|ring| ring.newest().id());
         if let Some(key) = resources::resource_of(record) {
             resources::keys_in(&key, &record.spec, |id| {
-                found |= if id.is_none() { plain } else { id.as_ref() != newest };
+                found |= if id.is_none() { plain && newest.is_some() } else { id.as_ref() != newest };
             });
         }
         return found;
@@ -274,6 +274,7 @@ async fn reseal_record(
     key: &Key,
     spec: &KeyringSpec,
     gateway: Option<&GatewayRing>,
+    plain: bool,
 ) -> Result<(u64, u64), CommitError> {
     let (mut this, ring) = ((0, 0), core.vault.ring());
     core.update::<CommitError, _>(key, |present| {
@@ -282,7 +283,7 @@ async fn reseal_record(
         let (mut of_spec, mut of_status) = (present.spec.clone(), present.status.clone());
         let (in_spec, in_status) = match (resources::resource_of(present), gateway) {
             (Some(key), Some(gateway)) if present.key.kind == Kind::Resource => {
-                (resources::reseal(&key, &mut of_spec, gateway, seals_stored(core)), (0, 0))
+                (resources::reseal(&key, &mut of_spec, gateway, plain), (0, 0))
             }
             (Some(key), None) if present.key.kind == Kind::Resource => {
                 let mut stuck = 0;
