@@ -151,11 +151,8 @@ impl Gateway {
         gateway.control = Some(spawn_control(parts, leaves, control_stops).map_err(GatewayError::Thread)?);
         // A gateway that runs alone has its table before the first client comes.
         let _ = is_ready.await;
-        if taken.is_some() {
-            until_it_has_a_table(&shared).await?;
-        }
         let way = match taken {
-            Some(taken) => Some(until_it_may_go(taken).await.map_err(GatewayError::TakeOver)?),
+            Some(taken) => Some(until_it_may_go(taken, &shared).await.map_err(GatewayError::TakeOver)?),
             None => None,
         };
         listeners.forget_inherited();
@@ -292,11 +289,11 @@ fn load_sticky(settings: &GatewaySettings) -> Result<StickyKey, GatewayError> {
 const TABLE: Duration = Duration::from_secs(60);
 
 /// Clients are taken over with something to serve them by; the other process serves meanwhile.
-async fn until_it_has_a_table(shared: &SharedTable) -> Result<(), GatewayError> {
+async fn until_it_has_a_table(shared: &SharedTable) -> io::Result<()> {
     let late = Instant::now() + TABLE;
     while !shared.view().loaded {
         if Instant::now() > late {
-            return Err(GatewayError::TakeOver(io::Error::other("there is no table to serve by yet")));
+            return Err(io::Error::other("there is no table to serve by yet"));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -304,7 +301,8 @@ async fn until_it_has_a_table(shared: &SharedTable) -> Result<(), GatewayError> 
 }
 
 /// Says that all is ready, and waits until the process that serves still says that this one may begin.
-async fn until_it_may_go(taken: Taken) -> io::Result<hand_over::Way> {
+async fn until_it_may_go(taken: Taken, shared: &SharedTable) -> io::Result<hand_over::Way> {
+    until_it_has_a_table(shared).await?;
     let mut way = taken.way()?;
     way.is_ready().await?;
     Ok(way)
