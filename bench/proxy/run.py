@@ -9,64 +9,21 @@ HAProxy logs to syslog only, which does not run here; it logs nothing.
 Contenders take turns in each round and scenario, so that a busy machine is busy for all; ratios are taken within a
 round, and the median over rounds counts. The last line is the WORST ratio to nginx of all scenarios.
 """
-import os, re, shutil, signal, statistics, subprocess, sys, tempfile, time
+import os
+import statistics
+import subprocess
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from measure import cpu_seconds, family, free_ports, ready, start, workspace, wrk  # noqa: E402
 
 HERE = Path(__file__).parent
 ROUNDS = int(os.environ.get("ROUNDS", "4"))
 SECONDS = os.environ.get("SECONDS_EACH", "2")
 TARGET = float(os.environ.get("TARGET", "1.10"))
 SCENARIOS = [("1k", 32), ("1k", 256), ("64k", 32), ("64k", 256)]
-TICK = os.sysconf("SC_CLK_TCK")
-children = []
-
-
-def free_ports(count):
-    import socket
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def start(command, **more):
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.PIPE, **more)
-    children.append(child)
-    return child
-
-
-def stop_all():
-    for child in reversed(children):
-        if child.poll() is None:
-            child.send_signal(signal.SIGTERM)
-    for child in reversed(children):
-        try:
-            child.wait(5)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-
-
-def family(pid):
-    """The process and all its descendants."""
-    pids, todo = [], [pid]
-    while todo:
-        one = todo.pop()
-        pids.append(one)
-        for children_file in Path(f"/proc/{one}/task").glob("*/children"):
-            todo += [int(child) for child in children_file.read_text().split()]
-    return pids
-
-
-def cpu_seconds(pids):
-    total = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / TICK
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
 
 
 def render(name, target, values):
@@ -78,26 +35,7 @@ def render(name, target, values):
 
 
 def load(port, path, connections, seconds):
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency", "-H", "Host: bench.localhost", "-H", "towpath-lane: blue",
-               f"http://127.0.0.1:{port}/{path}"]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    if "Non-2xx" in out or "Socket errors" in out:
-        sys.exit(f"errors while measuring:\n{out}")
-    requests = int(re.search(r"(\d+) requests in", out).group(1))
-    p99, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", out).groups()
-    return requests, float(p99) * {"us": 0.001, "ms": 1, "s": 1000}[unit]
-
-
-def ready(port):
-    import socket
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    sys.exit(f"nothing listens on port {port}")
+    return wrk(f"http://127.0.0.1:{port}/{path}", connections, seconds, "Host: bench.localhost", "towpath-lane: blue")
 
 
 def allocations(child):
@@ -109,48 +47,43 @@ def allocations(child):
 
 def main():
     binary = sys.argv[1]
-    work = Path(tempfile.mkdtemp(prefix="towpath-bench-proxy-"))
-    try:
-        work.chmod(0o755)  # nginx serves as another user when started by root
-        (work / "www").mkdir()
-        (work / "www/1k").write_bytes(b"x" * 1024)
-        (work / "www/64k").write_bytes(b"y" * 65536)
-        ports = free_ports(8)
-        backends, (nginx_port, haproxy_port, towpath_port, counted_port) = ports[:4], ports[4:]
-        values = {"WORK": work, "NGINX": nginx_port, "HAPROXY": haproxy_port}
-        values |= {f"B{n + 1}": port for n, port in enumerate(backends)}
-        start(["nginx", "-c", render("backend.conf", work / "backend.conf", values)])
-        nginx = start(["nginx", "-c", render("nginx.conf", work / "nginx.conf", values)])
-        haproxy = start(["haproxy", "-db", "-f", render("haproxy.cfg", work / "haproxy.cfg", values)])
-        addresses = [f"127.0.0.1:{port}" for port in backends]
-        towpath = start([binary, str(work / "towpath"), f"127.0.0.1:{towpath_port}", "1", *addresses])
-        contenders = [("nginx", nginx_port, nginx), ("haproxy", haproxy_port, haproxy), ("towpath", towpath_port, towpath)]
-        for port in backends + [port for _, port, _ in contenders]:
-            ready(port)
-        results = {}
+    work = workspace("proxy")
+    (work / "www").mkdir()
+    (work / "www/1k").write_bytes(b"x" * 1024)
+    (work / "www/64k").write_bytes(b"y" * 65536)
+    ports = free_ports(8)
+    backends, (nginx_port, haproxy_port, towpath_port, counted_port) = ports[:4], ports[4:]
+    values = {"WORK": work, "NGINX": nginx_port, "HAPROXY": haproxy_port}
+    values |= {f"B{n + 1}": port for n, port in enumerate(backends)}
+    start(["nginx", "-c", render("backend.conf", work / "backend.conf", values)])
+    nginx = start(["nginx", "-c", render("nginx.conf", work / "nginx.conf", values)])
+    haproxy = start(["haproxy", "-db", "-f", render("haproxy.cfg", work / "haproxy.cfg", values)])
+    addresses = [f"127.0.0.1:{port}" for port in backends]
+    towpath = start([binary, str(work / "towpath"), f"127.0.0.1:{towpath_port}", "1", *addresses], **PIPES)
+    contenders = [("nginx", nginx_port, nginx), ("haproxy", haproxy_port, haproxy), ("towpath", towpath_port, towpath)]
+    for port in backends + [port for _, port, _ in contenders]:
+        ready(port)
+    results = {}
+    for path, connections in SCENARIOS:
+        for _, port, _ in contenders:
+            load(port, path, connections, 1)
+    for _ in range(ROUNDS):
         for path, connections in SCENARIOS:
-            for _, port, _ in contenders:
-                load(port, path, connections, 1)
-        for _ in range(ROUNDS):
-            for path, connections in SCENARIOS:
-                for name, port, child in contenders:
-                    pids = family(child.pid)
-                    before = cpu_seconds(pids)
-                    requests, p99 = load(port, path, connections, SECONDS)
-                    cost = (cpu_seconds(pids) - before) / requests * 1e6
-                    results.setdefault((path, connections, name), []).append((cost, p99))
-        counted = start([binary, str(work / "counted"), f"127.0.0.1:{counted_port}", "1", *addresses],
-                        env=os.environ | {"COUNT_ALLOCATIONS": "1"})
-        ready(counted_port)
-        counted.stdout.readline()
-        load(counted_port, "1k", 32, 1)
-        count, size = allocations(counted)
-        requests, _ = load(counted_port, "1k", 32, 1)
-        count, size = (after - before for after, before in zip(allocations(counted), (count, size)))
-        report(results, count / requests, size / requests)
-    finally:
-        stop_all()
-        shutil.rmtree(work, ignore_errors=True)
+            for name, port, child in contenders:
+                pids = family(child.pid)
+                before = cpu_seconds(pids)
+                requests, p99 = load(port, path, connections, SECONDS)
+                cost = (cpu_seconds(pids) - before) / requests * 1e6
+                results.setdefault((path, connections, name), []).append((cost, p99))
+    counted = start([binary, str(work / "counted"), f"127.0.0.1:{counted_port}", "1", *addresses],
+                    env=os.environ | {"COUNT_ALLOCATIONS": "1"}, **PIPES)
+    ready(counted_port)
+    counted.stdout.readline()
+    load(counted_port, "1k", 32, 1)
+    count, size = allocations(counted)
+    requests, _ = load(counted_port, "1k", 32, 1)
+    count, size = (after - before for after, before in zip(allocations(counted), (count, size)))
+    report(results, count / requests, size / requests)
 
 
 def report(results, allocations_each, bytes_each):
